@@ -1,0 +1,294 @@
+"""Ports: what the services ask of the outside world, as Protocols over core values.
+
+No implementation lives here. Each port has one contract suite in `tests/contracts`
+that the memory room and the real room both pass. With `metric_names` this is the lobby:
+the only two modules of `adapters` that every room may import.
+"""
+
+import enum
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from services.core.fleet import ReportId
+from services.core.inference import RequestId
+from services.core.locality import ClusterId
+from services.core.units import Duration, Instant, WallMs
+
+
+class AdapterError(Exception):
+    """An outside system failed; the message names it and what was asked. Never raised on the request path."""
+
+
+class UnreachableError(AdapterError):
+    """The system cannot be reached now; callers keep what they have and retry with backoff."""
+
+
+class Clock(Protocol):
+    """The one source of time of a process."""
+
+    def now(self) -> Instant:
+        """Return monotonic nanoseconds."""
+
+    def wall_ms(self) -> WallMs:
+        """Return Unix milliseconds; for reports, tokens and ids only."""
+
+    async def sleep(self, span: Duration) -> None:
+        """Wait `span` nanoseconds of this clock."""
+
+
+class Ids(Protocol):
+    """The one source of identity and randomness of a process."""
+
+    def request_id(self) -> RequestId:
+        """Return a new UUIDv7 (RFC 9562) in text form."""
+
+    def token(self, size_bytes: int) -> bytes:
+        """Return unpredictable bytes (nonces, secrets, incarnations)."""
+
+
+# --- Kafka: the bus -----------------------------------------------------------------------------
+
+
+class Topic(enum.Enum):
+    """The topics this build uses; names are fixed (`gir.<value>`)."""
+
+    HEALTH = "gir.health"
+    PODS = "gir.pods"
+    POLICY = "gir.policy"
+
+
+@dataclass(frozen=True, slots=True)
+class BusRecord:
+    """One record as read: `value` None is a tombstone; `live` is False below the end offsets at assignment."""
+
+    topic: Topic
+    key: str
+    value: bytes | None
+    partition: int
+    offset: int
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """Every partition has been read up to the end offsets captured at assignment (sent once per replay)."""
+
+
+class BusPublisher(Protocol):
+    """Producer side. Publishing never blocks the caller's loop for the bus's sake.
+
+    `offer` keeps one send in flight per (topic, key); a newer value replaces a waiting one and the
+    replaced one is counted in `coalesced`. `publish` waits for acknowledgement (acks=all) and raises
+    `UnreachableError` after `timeout`.
+    """
+
+    @property
+    def coalesced(self) -> int: ...
+
+    def offer(self, topic: Topic, key: str, value: bytes | None) -> None: ...
+
+    async def publish(self, topic: Topic, key: str, value: bytes | None, timeout: Duration) -> None: ...
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class BusReader(Protocol):
+    """Consumer side without a consumer group: all partitions of `topics`, always from the beginning.
+
+    `records()` yields batches for ever: while replaying, records below the captured end offsets with
+    `live=False`, then one `CaughtUp`, then live ones. Connection loss is retried inside with backoff and
+    shows in `connected`; nothing is skipped. `replay()` asks for a new pass from the beginning.
+    """
+
+    @property
+    def connected(self) -> bool: ...
+
+    def records(self) -> AsyncIterator[Sequence[BusRecord | CaughtUp]]: ...
+
+    def replay(self) -> None: ...
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def last_value(self, topic: Topic, key: str) -> bytes | None:
+        """Return the newest retained value of `key` (bounded by one pass over its partition)."""
+
+
+# --- Redis: the regional view -------------------------------------------------------------------
+
+
+class ChangeKind(enum.Enum):
+    """What a change-stream entry carries."""
+
+    HEALTH = "health"
+    PODS = "pods"
+    POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One entry of the change stream. `version` is the fleet version; `payload` None is a removal."""
+
+    version: int
+    kind: ChangeKind
+    key: str
+    payload: bytes | None
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMeta:
+    """Identity of the store: it changed when Redis came back empty, older, or as another server."""
+
+    incarnation: str
+    run_id: str
+    version: int
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A whole list: contents and the version they are true at."""
+
+    meta: StoreMeta
+    entries: tuple[Change, ...]
+
+
+class StreamGapError(AdapterError):
+    """The change stream does not continue at last + 1 (trimmed, flushed, or another store): list again."""
+
+
+class FleetStore(Protocol):
+    """The regional materialised view: written by projectors, read by views.
+
+    `put` compares (epoch, sequence) and in one atomic step sets, increments the fleet version and
+    appends to the change stream; it returns False for an older or equal pair. All methods raise
+    `UnreachableError` when the store cannot be reached.
+    """
+
+    async def put(
+        self, kind: ChangeKind, key: str, report_id: ReportId, payload: bytes, *, live: bool
+    ) -> bool: ...
+
+    async def remove(self, kind: ChangeKind, key: str) -> bool: ...
+
+    async def meta(self) -> StoreMeta: ...
+
+    async def set_ready(self, incarnation: str) -> bool: ...
+
+    async def list(self) -> Listing: ...
+
+    async def tail(self, after_version: int, wait: Duration) -> Sequence[Change]:
+        """Return changes after `after_version`, waiting up to `wait`; empty when none came. Raises `StreamGapError`."""
+
+    async def close(self) -> None: ...
+
+
+# --- Router process group -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """One active probe: `ok`, its round trip, and when it finished (CLOCK_MONOTONIC)."""
+
+    cluster: ClusterId
+    ok: bool
+    finished_at: Instant
+    rtt: Duration
+    detail: str = ""
+
+
+class Prober(Protocol):
+    """The second witness: asks one cluster's `/readyz` over a warm connection."""
+
+    async def probe(self, cluster: ClusterId, url: str, timeout: Duration) -> ProbeResult: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FeedReport:
+    """Report bytes with the instant they arrived on this host."""
+
+    change: Change
+    arrived_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class FeedListing:
+    """A (re)list from the store, with its arrival."""
+
+    listing: Listing
+    arrived_at: Instant
+
+
+FeedEvent = FeedReport | FeedListing | ProbeResult
+
+
+class Feed(Protocol):
+    """Supervisor to workers: reports, listings, probes. One publisher, many subscribers, never blocking."""
+
+    def publish(self, event: FeedEvent) -> None: ...
+
+    def subscribe(self, on_event: Callable[[FeedEvent], None]) -> Callable[[], None]:
+        """Call `on_event` for each event in order; returns the unsubscribe function."""
+
+
+# --- Tier 1 -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapePage:
+    """One metrics page, or why there is none: `failure` is a closed word (`timeout`, `too_large`, `refused`, `status`)."""
+
+    body: bytes
+    failure: str
+    finished_at: Instant
+
+
+class MetricsSource(Protocol):
+    """Fetches one pod's metrics page within a deadline and a byte bound."""
+
+    async def fetch(self, url: str, timeout: Duration, max_bytes: int) -> ScrapePage: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PodTarget:
+    """A pod as discovered: id, `host:port` (IPv6 bracketed), engine by config or label (empty: detect)."""
+
+    id: str
+    address: str
+    pool: str
+    engine: str = ""
+
+
+class PublisherLease(Protocol):
+    """Election of the cluster's one publisher."""
+
+    async def acquire(self) -> None:
+        """Wait until this process is the publisher."""
+
+    def held(self) -> bool:
+        """Whether the lease is still held; false means stop publishing at once."""
+
+    async def release(self) -> None: ...
+
+
+# --- Records ------------------------------------------------------------------------------------
+
+
+class DecisionLog(Protocol):
+    """Keeps decision records: a ring per worker, optionally JSON lines in a file. Never blocks."""
+
+    def append(self, record: object) -> None: ...
+
+    def find(self, request_id: str) -> object | None: ...
+
+
+Closer = Callable[[], Awaitable[None]]
