@@ -1,0 +1,162 @@
+"""Hand-off tokens: what tier 2 signs so that a cluster gateway serves one request.
+
+`v1.<kid>.<payload>.<mac>`, HMAC-SHA256 over everything before the last dot, carried in
+`x-gir-hand-off`, never in `Authorization`: the client's own token stops at tier 2. Keys and
+time come in as arguments; files and settings are not read here. A picker holds only the keys
+derived for its own cluster, so a stolen key opens one cluster only.
+"""
+
+import base64
+import binascii
+import enum
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from services.core.inference import ModelName, RequestId, TenantId
+from services.core.locality import ClusterId, Jurisdiction, Region
+from services.core.residency import ANYWHERE, ResidencyRule
+from services.core.units import WallMs
+
+HEADER = "x-gir-hand-off"
+MAX_LIFETIME_MS = 60_000
+"""A captured token is worth one minute; longer requests need no longer token, as it is checked once."""
+CLOCK_LEEWAY_MS = 5_000
+"""Hosts under NTP differ by far less; a larger leeway would only lengthen the life of a stolen token."""
+MAX_TOKEN_BYTES = 4096
+_VERSION = "v1"
+
+
+class HandOffRefusal(enum.Enum):
+    """Why a hand-off token is refused (a closed set: it labels a metric)."""
+
+    MISSING = "missing"
+    MALFORMED = "malformed"
+    UNKNOWN_KEY = "unknown_key"
+    BAD_SIGNATURE = "bad_signature"
+    WRONG_AUDIENCE = "wrong_audience"
+    EXPIRED = "expired"
+    LIFETIME_TOO_LONG = "lifetime_too_long"
+
+
+class HandOffRefusedError(Exception):
+    """The token does not entitle its bearer to be served here; `refusal` says why."""
+
+    def __init__(self, refusal: HandOffRefusal) -> None:
+        super().__init__(f"hand-off token refused: {refusal.value}")
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True)
+class HandOffKey:
+    """A signing or verifying key of one (router region, cluster). `kid` matches [A-Za-z0-9_-]+."""
+
+    kid: str
+    secret: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HandOff:
+    """What tier 2 decided about one attempt. `deadline_ms` is the client's, None when it gave none."""
+
+    audience: ClusterId
+    request_id: RequestId
+    tenant: TenantId
+    model: ModelName
+    allowed: ResidencyRule
+    expires_at_ms: WallMs
+    deadline_ms: WallMs | None = None
+
+
+def derive_key(kid: str, region_secret: bytes, cluster: ClusterId) -> HandOffKey:
+    """Return the key a router of a region shares with `cluster`: HMAC(region secret, cluster id)."""
+    return HandOffKey(kid, hmac.digest(region_secret, cluster.encode(), "sha256"))
+
+
+def sign(hand_off: HandOff, key: HandOffKey) -> str:
+    """Return the token text for `hand_off`."""
+    payload = orjson.dumps(
+        (
+            hand_off.audience,
+            hand_off.request_id,
+            hand_off.tenant,
+            hand_off.model,
+            _residency_fields(hand_off.allowed),
+            hand_off.deadline_ms,
+            hand_off.expires_at_ms,
+        )
+    )
+    signed = f"{_VERSION}.{key.kid}.{base64.urlsafe_b64encode(payload).decode()}"
+    mac = hmac.digest(key.secret, signed.encode(), "sha256")
+    return f"{signed}.{base64.urlsafe_b64encode(mac).decode()}"
+
+
+def verify(token: str | None, keys: Mapping[str, bytes], audience: ClusterId, now_ms: WallMs) -> HandOff:
+    """Return what the token says, or raise `HandOffRefusedError`.
+
+    `keys` maps kid to secret; two kids overlap while a key rotates. The signature is checked before
+    anything inside the payload is believed.
+    """
+    if not token:
+        raise HandOffRefusedError(HandOffRefusal.MISSING)
+    signed, _, mac_text = token.rpartition(".")
+    parts = signed.split(".")
+    if len(token) > MAX_TOKEN_BYTES or len(parts) != 3 or parts[0] != _VERSION:
+        raise HandOffRefusedError(HandOffRefusal.MALFORMED)
+    secret = keys.get(parts[1])
+    if secret is None:
+        raise HandOffRefusedError(HandOffRefusal.UNKNOWN_KEY)
+    try:
+        mac = base64.urlsafe_b64decode(mac_text)
+        expected = hmac.digest(secret, signed.encode("ascii"), "sha256")
+        if not hmac.compare_digest(mac, expected):
+            raise HandOffRefusedError(HandOffRefusal.BAD_SIGNATURE)
+        hand_off = _decode(base64.urlsafe_b64decode(parts[2]))
+    except (binascii.Error, UnicodeEncodeError, ValueError) as error:
+        raise HandOffRefusedError(HandOffRefusal.MALFORMED) from error
+    if hand_off.audience != audience:
+        raise HandOffRefusedError(HandOffRefusal.WRONG_AUDIENCE)
+    if hand_off.expires_at_ms + CLOCK_LEEWAY_MS < now_ms:
+        raise HandOffRefusedError(HandOffRefusal.EXPIRED)
+    if hand_off.expires_at_ms > now_ms + MAX_LIFETIME_MS + CLOCK_LEEWAY_MS:
+        raise HandOffRefusedError(HandOffRefusal.LIFETIME_TOO_LONG)
+    return hand_off
+
+
+def _residency_fields(rule: ResidencyRule) -> list[list[str] | None] | None:
+    if rule is ANYWHERE or rule.unrestricted:
+        return None
+    return [
+        None if rule.allow_jurisdictions is None else sorted(rule.allow_jurisdictions),
+        None if rule.allow_regions is None else sorted(rule.allow_regions),
+        sorted(rule.deny_jurisdictions),
+        sorted(rule.deny_regions),
+    ]
+
+
+def _residency(fields: Any) -> ResidencyRule:
+    if fields is None:
+        return ANYWHERE
+    allow_jurisdictions, allow_regions, deny_jurisdictions, deny_regions = fields
+    return ResidencyRule(
+        None if allow_jurisdictions is None else frozenset(map(Jurisdiction, allow_jurisdictions)),
+        None if allow_regions is None else frozenset(map(Region, allow_regions)),
+        frozenset(map(Jurisdiction, deny_jurisdictions)),
+        frozenset(map(Region, deny_regions)),
+    )
+
+
+def _decode(payload: bytes) -> HandOff:
+    audience, request_id, tenant, model, residency, deadline_ms, expires_at_ms = orjson.loads(payload)
+    return HandOff(
+        audience=ClusterId(audience),
+        request_id=RequestId(request_id),
+        tenant=TenantId(tenant),
+        model=ModelName(model),
+        allowed=_residency(residency),
+        expires_at_ms=WallMs(int(expires_at_ms)),
+        deadline_ms=None if deadline_ms is None else WallMs(int(deadline_ms)),
+    )
