@@ -1,0 +1,88 @@
+"""Fixtures for real servers and real processes, shared by every test.
+
+`kafka_server` and `redis_server` are started once and shared: take topic and fleet names from `fresh_name`.
+`own_kafka` and `own_redis` belong to one test, which may stop, kill, pause and restart them.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from deploy.stack.kafka import KafkaServer
+from deploy.stack.ports import free_port
+from deploy.stack.redis import RedisServer
+from tests.support.processes import GirProcess
+from tests.support.stack import ServerTallies, made_or_skipped
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(ServerTallies(), "server-tallies")
+
+
+@pytest.fixture(scope="session")
+def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """A real Kafka for the whole run; not to be stopped by a test."""
+    server = made_or_skipped("kafka", lambda: KafkaServer(tmp_path_factory.mktemp("kafka")))
+    with ExitStack() as undo:
+        undo.callback(server.kill)
+        server.start()
+        yield server
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[KafkaServer]:
+    """A real Kafka that the test alone uses and may do anything to."""
+    server = made_or_skipped("kafka", lambda: KafkaServer(tmp_path / "kafka"))
+    with ExitStack() as undo:
+        undo.callback(server.kill)
+        server.start()
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A real Redis for the whole run; not to be stopped or flushed by a test."""
+    server = made_or_skipped("redis", lambda: RedisServer(tmp_path_factory.mktemp("redis")))
+    with ExitStack() as undo:
+        undo.callback(server.kill)
+        server.start()
+        yield server
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A real Redis, empty after a restart, that the test alone uses and may do anything to."""
+    server = made_or_skipped("redis", lambda: RedisServer(tmp_path / "redis"))
+    with ExitStack() as undo:
+        undo.callback(server.kill)
+        server.start()
+        yield server
+
+
+@pytest.fixture
+def fresh_name() -> str:
+    """A name no other test uses: a prefix for topics, a fleet id, a key."""
+    return f"t{secrets.token_hex(5)}"
+
+
+@pytest.fixture
+def new_port() -> Callable[[], int]:
+    """Gives a free port of 127.0.0.1 at each call, which no outgoing connection will take."""
+    return free_port
+
+
+@pytest.fixture
+def start_gir(tmp_path: Path) -> Iterator[Callable[..., GirProcess]]:
+    """Starts `gir` verbs (`start_gir("router", "--config", path)`); whatever still runs is killed afterwards."""
+    with ExitStack() as undo:
+
+        def start(*arguments: str, name: str | None = None) -> GirProcess:
+            process = GirProcess(tmp_path / "processes", *arguments, name=name)
+            undo.callback(process.kill)
+            process.start()
+            return process
+
+        yield start
