@@ -1,0 +1,104 @@
+"""Key files on disk: a region's Ed25519 signing key and a cluster's hand-off keys.
+
+Private files are created with mode 0600 and refused when others may read them, because a
+readable signing key is a fleet-wide password.
+"""
+
+import base64
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from services.core.policy import TokenKey
+
+_PRIVATE_SUFFIX = ".ed25519.pem"
+
+
+class KeyFileError(Exception):
+    """A key file is missing, unreadable, malformed or readable by others; the message names file and rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """A region's token-signing key."""
+
+    kid: str
+    private: Ed25519PrivateKey
+
+    def public(self) -> TokenKey:
+        """Return the half that travels in policy."""
+        raw = self.private.public_key().public_bytes(
+            serialization.Encoding.Raw, serialization.PublicFormat.Raw
+        )
+        return TokenKey(self.kid, raw)
+
+
+def create_signing_key(folder: Path, kid: str) -> SigningKey:
+    """Make a key under `folder`/`kid`.ed25519.pem (0600); raises `KeyFileError` if the file exists."""
+    key = SigningKey(kid, Ed25519PrivateKey.generate())
+    pem = key.private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write_private(folder / f"{kid}{_PRIVATE_SUFFIX}", pem)
+    return key
+
+
+def load_signing_key(folder: Path) -> SigningKey:
+    """Return the newest key in `folder`, or raise `KeyFileError`."""
+    files = sorted(folder.glob(f"*{_PRIVATE_SUFFIX}"), key=lambda file: file.stat().st_mtime_ns)
+    if not files:
+        raise KeyFileError(f"{folder}: no signing key here; make one with `gir token keys init {folder}`")
+    private = serialization.load_pem_private_key(read_private(files[-1]), password=None)
+    if not isinstance(private, Ed25519PrivateKey):
+        raise KeyFileError(f"{files[-1]}: not an Ed25519 private key")
+    return SigningKey(files[-1].name.removesuffix(_PRIVATE_SUFFIX), private)
+
+
+def parse_hand_off_keys(text: str, source: str) -> Mapping[str, bytes]:
+    """Return kid -> secret from lines `kid base64url`; blank lines and `#` comments are skipped."""
+    keys: dict[str, bytes] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split("#", 1)[0].split()
+        if not words:
+            continue
+        try:
+            kid, encoded = words
+            keys[kid] = base64.urlsafe_b64decode(encoded)
+        except ValueError:
+            raise KeyFileError(f"{source}:{number}: expected `kid base64url-secret`") from None
+        if len(keys[kid]) < 32:
+            raise KeyFileError(f"{source}:{number}: the secret of {kid!r} must be at least 32 bytes")
+    return keys
+
+
+def render_hand_off_keys(keys: Mapping[str, bytes]) -> str:
+    """Return the file text that `parse_hand_off_keys` reads back."""
+    return "".join(f"{kid} {base64.urlsafe_b64encode(secret).decode()}\n" for kid, secret in keys.items())
+
+
+def write_private(file: Path, content: bytes) -> None:
+    """Create `file` with mode 0600 and this content; never overwrites."""
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise KeyFileError(f"{file}: exists already; a key is never overwritten") from None
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+
+
+def read_private(file: Path) -> bytes:
+    """Return the content of a private file, or raise `KeyFileError` when it is absent or not private."""
+    try:
+        mode = file.stat().st_mode
+        content = file.read_bytes()
+    except OSError as error:
+        raise KeyFileError(f"{file}: cannot be read: {error.strerror}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise KeyFileError(f"{file}: mode {stat.S_IMODE(mode):04o} lets others read it; use chmod 600")
+    return content

@@ -1,0 +1,67 @@
+"""Key files: private by mode, never overwritten, clear about what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from services.adapters.auth.key_files import (
+    KeyFileError,
+    create_signing_key,
+    load_signing_key,
+    parse_hand_off_keys,
+    read_private,
+    render_hand_off_keys,
+    write_private,
+)
+
+
+def test_a_created_key_is_private_and_loads_back(tmp_path: Path) -> None:
+    key = create_signing_key(tmp_path / "keys", "eu-1")
+    file = tmp_path / "keys" / "eu-1.ed25519.pem"
+    assert file.stat().st_mode & 0o777 == 0o600
+    loaded = load_signing_key(tmp_path / "keys")
+    assert loaded.kid == "eu-1"
+    assert loaded.public() == key.public()
+
+
+def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
+    create_signing_key(tmp_path, "eu-1")
+    with pytest.raises(KeyFileError, match="never overwritten"):
+        create_signing_key(tmp_path, "eu-1")
+
+
+def test_a_folder_without_keys_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match="gir token keys init"):
+        load_signing_key(tmp_path)
+
+
+def test_a_readable_key_is_refused(tmp_path: Path) -> None:
+    create_signing_key(tmp_path, "eu-1")
+    (tmp_path / "eu-1.ed25519.pem").chmod(0o644)
+    with pytest.raises(KeyFileError, match="chmod 600"):
+        load_signing_key(tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match=r"nothing\.txt"):
+        read_private(tmp_path / "nothing.txt")
+
+
+def test_hand_off_keys_round_trip(tmp_path: Path) -> None:
+    keys = {"eu1": b"a" * 32, "us1": b"\xff" * 32}
+    write_private(tmp_path / "keys.txt", b"# comment\n\n" + render_hand_off_keys(keys).encode())
+    assert parse_hand_off_keys(read_private(tmp_path / "keys.txt").decode(), "keys.txt") == keys
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("justkid", "expected"),
+        ("kid not*base64", "expected"),
+        ("kid AAAA", "at least 32 bytes"),
+        ("a b c", "expected"),
+    ],
+)
+def test_a_malformed_hand_off_line_is_named(text: str, rule: str) -> None:
+    with pytest.raises(KeyFileError, match=f"f.txt:2: .*{rule}"):
+        parse_hand_off_keys(f"\n{text}\n", "f.txt")
