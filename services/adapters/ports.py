@@ -6,18 +6,23 @@ the only two modules of `adapters` that every room may import.
 """
 
 import enum
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from services.core.fleet import ReportId
 from services.core.inference import RequestId
 from services.core.locality import ClusterId
-from services.core.units import Duration, Instant, WallMs
+from services.core.units import Duration, Instant, WallMs, seconds
 
 
 class AdapterError(Exception):
     """An outside system failed; the message names it and what was asked. Never raised on the request path."""
+
+
+class RefusedError(AdapterError):
+    """The system answered that it will never take this; repeating the call cannot help."""
 
 
 class UnreachableError(AdapterError):
@@ -56,6 +61,32 @@ class Topic(enum.Enum):
     HEALTH = "gir.health"
     PODS = "gir.pods"
     POLICY = "gir.policy"
+    DEAD_LETTER = "gir.dead-letter"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """How a topic is created and offered to.
+
+    `compacted` keeps the newest record of each key for ever; otherwise records are kept 7 days.
+    An offered value that waited longer than `useful_life` is dropped instead of sent (None: never).
+    """
+
+    partitions: int
+    compacted: bool
+    useful_life: Duration | None = None
+
+
+TOPICS: Mapping[Topic, TopicSpec] = MappingProxyType(
+    {
+        # A report older than 1 s no longer breaks silence, and the next one is at most 0.5 s away.
+        Topic.HEALTH: TopicSpec(partitions=12, compacted=True, useful_life=seconds(1)),
+        Topic.PODS: TopicSpec(partitions=12, compacted=True),
+        Topic.POLICY: TopicSpec(partitions=1, compacted=True),
+        Topic.DEAD_LETTER: TopicSpec(partitions=1, compacted=False),
+    }
+)
+"""The one table of topics; services create what is missing from it, idempotently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +110,24 @@ class BusPublisher(Protocol):
     """Producer side. Publishing never blocks the caller's loop for the bus's sake.
 
     `offer` keeps one send in flight per (topic, key); a newer value replaces a waiting one and the
-    replaced one is counted in `coalesced`. `publish` waits for acknowledgement (acks=all) and raises
-    `UnreachableError` after `timeout`.
+    replaced one is counted in `coalesced`; one that waited beyond its topic's useful life is dropped
+    and counted in `expired`. `publish` waits for acknowledgement (acks=all) and raises
+    `UnreachableError` after `timeout`; the record may still arrive later. A record the bus refuses
+    for good (too large) raises `RefusedError` from `publish` and is counted in `refused` for `offer`.
+    `start` never fails because the bus is away: connecting goes on in the background.
     """
 
     @property
+    def connected(self) -> bool: ...
+
+    @property
     def coalesced(self) -> int: ...
+
+    @property
+    def expired(self) -> int: ...
+
+    @property
+    def refused(self) -> int: ...
 
     def offer(self, topic: Topic, key: str, value: bytes | None) -> None: ...
 
@@ -98,13 +141,20 @@ class BusPublisher(Protocol):
 class BusReader(Protocol):
     """Consumer side without a consumer group: all partitions of `topics`, always from the beginning.
 
-    `records()` yields batches for ever: while replaying, records below the captured end offsets with
-    `live=False`, then one `CaughtUp`, then live ones. Connection loss is retried inside with backoff and
-    shows in `connected`; nothing is skipped. `replay()` asks for a new pass from the beginning.
+    `records()` yields batches for ever: records below the end offsets captured at assignment have
+    `live=False`; when all those are read comes one `CaughtUp` (live ones of a partition that is ahead
+    may precede it). Connection loss is retried inside with backoff and
+    shows in `connected`; nothing is skipped but records without a UTF-8 key, which are counted in
+    `skipped`. `replay()` asks for a new pass from the beginning, ended by its own `CaughtUp`.
+    Partitions added later are read from their beginning as live. `start` never fails because the bus
+    is away; `records()` has one caller and ends after `close`.
     """
 
     @property
     def connected(self) -> bool: ...
+
+    @property
+    def skipped(self) -> int: ...
 
     def records(self) -> AsyncIterator[Sequence[BusRecord | CaughtUp]]: ...
 
@@ -115,7 +165,7 @@ class BusReader(Protocol):
     async def close(self) -> None: ...
 
     async def last_value(self, topic: Topic, key: str) -> bytes | None:
-        """Return the newest retained value of `key` (bounded by one pass over its partition)."""
+        """Return the newest retained value of `key` (bounded by one pass over its topic)."""
 
 
 # --- Redis: the regional view -------------------------------------------------------------------
@@ -142,7 +192,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class StoreMeta:
-    """Identity of the store: it changed when Redis came back empty, older, or as another server."""
+    """Identity of the store: it changed when Redis came back empty, older, or as another server.
+
+    `incarnation` is empty while nobody has written. `ready` holds for the `run_id` it was set under:
+    a restarted server is not ready until a projector has replayed into it.
+    """
 
     incarnation: str
     run_id: str
@@ -166,8 +220,11 @@ class FleetStore(Protocol):
     """The regional materialised view: written by projectors, read by views.
 
     `put` compares (epoch, sequence) and in one atomic step sets, increments the fleet version and
-    appends to the change stream; it returns False for an older or equal pair. All methods raise
-    `UnreachableError` when the store cannot be reached.
+    appends to the change stream; it returns False for an older or equal pair. `claim` is `meta` for
+    writers: it gives an empty store its incarnation. `set_ready` returns False when the store is no
+    longer the given incarnation. All methods raise `UnreachableError` when the store cannot be
+    reached. One object serves one consumer: `tail` continues what this object's last `list` saw, so
+    that a flush or another server behind the same address shows as `StreamGapError`.
     """
 
     async def put(
@@ -177,6 +234,8 @@ class FleetStore(Protocol):
     async def remove(self, kind: ChangeKind, key: str) -> bool: ...
 
     async def meta(self) -> StoreMeta: ...
+
+    async def claim(self) -> StoreMeta: ...
 
     async def set_ready(self, incarnation: str) -> bool: ...
 
