@@ -1,0 +1,174 @@
+"""Continuous batching: which sequences compute how many tokens in the next step.
+
+Follows vLLM's V1 scheduler: running sequences first in order of admission, then waiting ones while
+sequences, token budget and KV blocks last; prompts are cut to the budget (chunked prefill); when a running
+sequence finds no block, the latest admitted one is preempted. Knows the order of steps, not their time.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from services.core.units import Instant
+from services.simulator.events import EngineRequest
+from services.simulator.kv_cache import KvCache
+from services.simulator.profile import EngineProfile
+
+
+class Sequence:
+    """One request on its way through the engine: what was computed, produced and held, and when."""
+
+    __slots__ = (
+        "aborted",
+        "cached_tokens",
+        "computed",
+        "first_token_at",
+        "last_token_at",
+        "offered",
+        "private",
+        "produced",
+        "request",
+        "scheduled_at",
+        "shared",
+        "submitted_at",
+    )
+
+    def __init__(self, request: EngineRequest, submitted_at: Instant) -> None:
+        self.request = request
+        self.submitted_at = submitted_at
+        self.scheduled_at: Instant | None = None
+        self.first_token_at: Instant | None = None
+        self.last_token_at = submitted_at
+        self.computed = 0
+        self.produced = 0
+        self.cached_tokens = 0
+        self.shared: list[bytes] = []
+        self.private = 0
+        self.offered = 0
+        self.aborted = False
+
+    @property
+    def known_tokens(self) -> int:
+        """Tokens whose keys and values a step must have before it can produce the next one."""
+        return self.request.prompt_tokens + self.produced
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """The work of one step. `decode` sequences compute one token each, `prefill` ones the given number."""
+
+    prefill: list[tuple[Sequence, int]] = field(default_factory=list)
+    decode: list[Sequence] = field(default_factory=list)
+    admitted: list[Sequence] = field(default_factory=list)
+    preempted: list[Sequence] = field(default_factory=list)
+    prefill_tokens: int = 0
+
+    def add(self, sequence: Sequence, tokens: int) -> None:
+        """Plan `tokens` of `sequence`; one token after the first output counts as decoding."""
+        if tokens == 1 and sequence.produced and sequence.known_tokens - sequence.computed == 1:
+            self.decode.append(sequence)
+        else:
+            self.prefill.append((sequence, tokens))
+            self.prefill_tokens += tokens
+
+
+class Scheduler:
+    """The running batch, the waiting queue and the KV cache between them."""
+
+    def __init__(self, profile: EngineProfile) -> None:
+        self._profile = profile
+        self.kv = KvCache(profile.num_gpu_blocks, prefix_caching=profile.prefix_caching)
+        self.running: list[Sequence] = []
+        self.waiting: deque[Sequence] = deque()
+
+    def plan(self) -> StepPlan:
+        """Choose the next step's work and reserve its blocks; empty only when nothing runs or waits."""
+        plan = StepPlan()
+        budget = self._plan_running(plan, self._profile.max_num_batched_tokens)
+        if not plan.preempted:
+            self._plan_waiting(plan, budget)
+        return plan
+
+    def _plan_running(self, plan: StepPlan, budget: int) -> int:
+        index = 0
+        while index < len(self.running) and budget > 0:
+            sequence = self.running[index]
+            tokens = min(sequence.known_tokens - sequence.computed, budget)
+            while not self.grow(sequence, tokens):
+                victim = self.running.pop()
+                self._preempt(victim)
+                plan.preempted.append(victim)
+                if victim is sequence:
+                    return budget
+            plan.add(sequence, tokens)
+            budget -= tokens
+            index += 1
+        return budget
+
+    def _plan_waiting(self, plan: StepPlan, budget: int) -> None:
+        while self.waiting and budget > 0 and len(self.running) < self._profile.max_num_seqs:
+            sequence = self.waiting[0]
+            hashes = sequence.request.block_hashes
+            # At least one token must be computed, or there would be nothing to sample the next one from.
+            reusable = (sequence.known_tokens - 1) // self._profile.block_size
+            matched = self.kv.match(hashes, reusable)
+            cached = matched * self._profile.block_size
+            tokens = min(sequence.known_tokens - cached, budget)
+            new_blocks = self._blocks(cached + tokens) - matched
+            if not self.kv.admit(hashes[:matched], new_blocks):
+                return
+            sequence.shared = list(hashes[:matched])
+            sequence.private = new_blocks
+            sequence.offered = matched
+            sequence.computed = cached
+            self.running.append(self.waiting.popleft())
+            plan.admitted.append(sequence)
+            plan.add(sequence, tokens)
+            budget -= tokens
+
+    def identical_steps(self, plan: StepPlan) -> int:
+        """Return how many steps from this one on are sure to have this very plan.
+
+        More than one only when every planned sequence decodes: then nothing changes until one of them
+        ends or blocks may run out. What waits now stays shut out that long, since nothing is released.
+        """
+        if plan.prefill or plan.preempted or not plan.decode:
+            return 1
+        until_end = min(sequence.request.output_tokens - sequence.produced for sequence in plan.decode)
+        # In k steps a sequence takes at most ceil(k / block_size) blocks; this step's are reserved already.
+        each = self.kv.available_blocks // len(plan.decode)
+        return min(until_end, max(1, each * self._profile.block_size))
+
+    def grow(self, sequence: Sequence, tokens: int) -> bool:
+        """Reserve blocks for `tokens` more computed tokens; False, and nothing taken, when there are too few."""
+        missing = self._blocks(sequence.computed + tokens) - len(sequence.shared) - sequence.private
+        if missing <= 0:
+            return True
+        if not self.kv.take(missing):
+            return False
+        sequence.private += missing
+        return True
+
+    def offer_prompt_blocks(self, sequence: Sequence) -> None:
+        """Make the prompt blocks computed so far reusable by later requests."""
+        hashes = sequence.request.block_hashes
+        full = min(sequence.computed // self._profile.block_size, len(hashes))
+        for block_hash in hashes[sequence.offered : full]:
+            if self.kv.share(block_hash):
+                sequence.shared.append(block_hash)
+                sequence.private -= 1
+        sequence.offered = max(sequence.offered, full)
+
+    def release(self, sequence: Sequence) -> None:
+        """Give back all blocks of a sequence that leaves the batch."""
+        self.kv.release(sequence.shared, sequence.private)
+        sequence.shared = []
+        sequence.private = 0
+        sequence.offered = 0
+        sequence.computed = 0
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.release(sequence)
+        self.waiting.appendleft(sequence)
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self._profile.block_size)
