@@ -7,7 +7,8 @@ not know its tier. Apart from `health`, which judges these values.
 """
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from services.core.inference import ModelName
 from services.core.locality import ClusterId, Jurisdiction, Locality, Region
@@ -114,7 +115,11 @@ class PodsReport:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What a scorer knows of a candidate's load. All but the counts may be unknown (`None`)."""
+    """What a scorer knows of a candidate's load. All but the counts may be unknown (`None`).
+
+    `confidence` (0..1) is the influence the measured fields still deserve: 1 while reports
+    arrive, falling with their age; at 0 the measured fields are `None`.
+    """
 
     ready: int = 1
     total: int = 1
@@ -128,6 +133,7 @@ class LoadReport:
     active_adapters: frozenset[str] = frozenset()
     waiting_adapters: frozenset[str] = frozenset()
     max_adapters: int | None = None
+    confidence: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +141,8 @@ class Candidate:
     """A place that may serve: a cluster (tier 2) or an endpoint (tier 1).
 
     `ramp` scales weight after a return (0..1). `ejected` is passive ejection; `probing_ok`
-    says whether active probes currently answer (it keeps a STALE cluster routable).
+    says whether active probes currently answer (it keeps a STALE cluster routable). `loads`
+    holds the load per model where it differs from the whole (`load`); see `load_for`.
     """
 
     id: str
@@ -148,6 +155,11 @@ class Candidate:
     probing_ok: bool = True
     ramp: float = 1.0
     policy_mismatch: bool = False
+    loads: Mapping[ModelName, LoadReport] = field(default_factory=dict)
+
+    def load_for(self, model: ModelName) -> LoadReport:
+        """Return the load of the pools that serve `model`, the whole candidate's where it is not told apart."""
+        return self.loads.get(model, self.load)
 
 
 @dataclass(frozen=True, slots=True)
