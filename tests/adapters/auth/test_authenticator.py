@@ -39,9 +39,8 @@ def test_grants_are_the_intersection_of_record_and_token() -> None:
 
 def test_a_token_cannot_widen_a_record_without_model_limit() -> None:
     auth = Authenticator(policy(Grants()))
-    assert auth.authenticate(bearer(TokenScope(TenantId("acme"), (ModelName("m"),))), NOW).grants.models == {
-        "m"
-    }
+    narrowed = auth.authenticate(bearer(TokenScope(TenantId("acme"), (ModelName("m"),))), NOW)
+    assert narrowed.grants.models == frozenset({ModelName("m")})
     assert auth.authenticate(bearer(TokenScope(TenantId("acme"))), NOW).grants.models is None
 
 
