@@ -17,6 +17,9 @@ from deploy.stack.redis import RedisServer
 from tests.support.processes import GirProcess
 from tests.support.stack import ServerTallies, made_or_skipped
 
+# The summary of skips is itself tested, on small test runs.
+pytest_plugins = ("pytester",)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ServerTallies(), "server-tallies")

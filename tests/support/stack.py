@@ -67,6 +67,7 @@ class ServerTallies:
 
     def __init__(self) -> None:
         self.tallies = {server: Tally() for server in FIXTURES_OF}
+        self._called: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -80,11 +81,13 @@ class ServerTallies:
         """Runs around every test: `fixturenames` also holds what a suite asked for by `getfixturevalue`."""
         yield
         for server in servers_among(request.fixturenames):
-            if request.node.nodeid not in self.tallies[server].skipped:
+            if request.node.nodeid in self._called:
                 self.tallies[server].ran.add(request.node.nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes the tests that skipped for want of a server."""
+        """Notes the tests whose body ran, and those that skipped for want of a server."""
+        if report.when == "call" and not report.skipped:
+            self._called.add(report.nodeid)
         if not (report.skipped and isinstance(report.longrepr, tuple)):
             return
         reason = report.longrepr[2].removeprefix("Skipped: ")

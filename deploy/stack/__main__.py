@@ -1,0 +1,37 @@
+"""`python -m deploy.stack up|down|fetch`: the program behind `make stack-up`, `make stack-down` and `make kafka`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from deploy.stack.errors import PartMissingError
+from deploy.stack.kafka import fetch_jars
+from deploy.stack.local import DIRECTORY, down, up
+
+
+def main() -> int:
+    """Exit codes: 0 done, 1 a part failed, 2 usage, 3 the machine lacks a part (`fetch` only says so: tests skip)."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.stack", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser(
+        "up", help="start Kafka, Redis and a Redis Sentinel on loopback, empty, and print addresses"
+    )
+    verbs.add_parser("down", help="end what `up` started and delete its data")
+    verbs.add_parser(
+        "fetch", help="bring Apache Kafka's jars into .cache/kafka by Maven, where Maven and Java are"
+    )
+    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="where data and records are kept")
+    arguments = parser.parse_args()
+    if arguments.verb == "up":
+        return up(arguments.directory.resolve(), print)
+    if arguments.verb == "down":
+        return down(arguments.directory.resolve(), print)
+    try:
+        fetch_jars()
+    except PartMissingError as reason:
+        print(f"Tests on real Kafka will be skipped: {reason}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
