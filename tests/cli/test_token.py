@@ -1,0 +1,98 @@
+"""`gir token`: keys and tokens that the authenticator and the gateway accept, and clear refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from services.adapters.auth.key_files import load_signing_key, parse_hand_off_keys, read_private
+from services.adapters.auth.tokens import read
+from services.adapters.system.clock import SystemClock
+from services.cli.main import main
+from services.cli.token import parse_lifetime_s
+from services.core.inference import ModelName
+from services.core.locality import ClusterId
+from services.wire.hand_off import derive_key
+
+
+def test_a_minted_token_verifies_against_the_key_just_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["token", "keys", "init", str(tmp_path), "--kid", "eu-1"]) == 0
+    assert json.loads(capsys.readouterr().out)["kid"] == "eu-1"
+    words = [
+        "token",
+        "mint",
+        "--keys",
+        str(tmp_path),
+        "--tenant",
+        "acme",
+        "--models",
+        "a,b",
+        "--jurisdictions",
+        "eu",
+    ]
+    assert main(words) == 0
+    token = capsys.readouterr().out.strip()
+    key = load_signing_key(tmp_path)
+    claims = read(token, {"eu-1": key.private.public_key()}, SystemClock().wall_ms())
+    assert claims.tenant == "acme"
+    assert claims.models == frozenset({ModelName("a"), ModelName("b")})
+    assert main(["token", "keys", "show", str(tmp_path)]) == 0
+
+
+def test_hand_off_keys_are_derived_per_cluster(tmp_path: Path) -> None:
+    region, cluster = tmp_path / "region", tmp_path / "cluster"
+    assert main(["token", "hand-off", "init", str(region), "--kid", "eu1"]) == 0
+    assert main(["token", "hand-off", "derive", str(region), "--cluster", "eu-a", "--out", str(cluster)]) == 0
+    secret = parse_hand_off_keys(read_private(region).decode(), "region")["eu1"]
+    derived = parse_hand_off_keys(read_private(cluster).decode(), "cluster")
+    assert derived == {"eu1": derive_key("eu1", secret, ClusterId("eu-a")).secret}
+    assert cluster.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["keys", "init", "DIR", "--kid", "a.b"], "key id 'a.b'"),
+        (["keys", "show", "DIR"], "no signing key here"),
+        (["mint", "--keys", "DIR", "--tenant", "acme"], "no signing key here"),
+        (["hand-off", "derive", "DIR/none", "--cluster", "eu-a", "--out", "DIR/x"], "cannot be read"),
+        (["hand-off", "init", "DIR/x", "--kid", ""], "key id ''"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_exit_2(
+    words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["token", *(word.replace("DIR", str(tmp_path)) for word in words)]) == 2
+    message = capsys.readouterr().err
+    assert sentence in message
+    assert "Traceback" not in message
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        (["--lifetime", "13h"], "1s..12h"),
+        (["--lifetime", "soon"], "whole number"),
+        (["--models", "a,,b"], "no empty names"),
+        (["--jurisdictions", "E U"], "must match"),
+    ],
+)
+def test_a_scope_that_breaks_a_rule_is_not_minted(
+    extra: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["token", "keys", "init", str(tmp_path)])
+    assert main(["token", "mint", "--keys", str(tmp_path), "--tenant", "acme", *extra]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "lifetime_s"), [("90s", 90), ("30m", 1800), ("12h", 43_200)])
+def test_lifetimes(text: str, lifetime_s: int) -> None:
+    assert parse_lifetime_s(text) == lifetime_s
+
+
+@pytest.mark.parametrize("text", ["", "h", "0s", "-1h", "1d", "²h", "99999999h"])
+def test_bad_lifetimes(text: str) -> None:
+    with pytest.raises(ValueError, match="lifetime"):
+        parse_lifetime_s(text)
