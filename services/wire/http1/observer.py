@@ -1,0 +1,248 @@
+"""Observers of response bodies: first event, usage, in-band errors and the end mark.
+
+They read a copy of what is relayed and never delay or alter it, except that the event observer
+can leave usage-only events out when told to. Best effort by design: what they cannot read is
+relayed all the same and its usage stays unknown. They hold a bounded tail, never the body.
+Apart from the relay so that every split point is a test.
+"""
+
+import re
+from json import JSONDecoder
+from typing import Final, Protocol
+
+# Quotes inside JSON strings are escaped, so this key cannot appear within one. Whitespace is bounded so
+# that a marker split over two reads is found with a carry of fixed length.
+_USAGE: Final = re.compile(rb'"usage"\s{0,8}:\s{0,8}\{')
+_USAGE_LENGTH_MAX: Final = 25
+_NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_ERROR_EVENT: Final = re.compile(rb'^(?:event: ?error[ \t]*$|data: ?\{\s*"error"\s*:\s*[{"\[])', re.MULTILINE)
+_DONE: Final = re.compile(rb"^data: ?\[DONE\]", re.MULTILINE)
+_BLOCK: Final = re.compile(rb".+?(?:\n\n|\n\r\n?|\r\r\n?|\Z)", re.DOTALL)
+
+# An event longer than this is relayed unread: the tail must stay bounded whatever the upstream sends.
+EVENT_BYTES_MAX: Final = 1024 * 1024
+# vLLM's usage object with all details is about 300 bytes.
+USAGE_BYTES_MAX: Final = 8 * 1024
+
+
+class BodyObserver(Protocol):
+    """What a relay needs of an observer."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough was seen to judge the response: its first event, or any byte of a plain body."""
+
+    @property
+    def error(self) -> bytes | None:
+        """The payload of the first in-band error event, if one was seen."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the stream's end mark was seen."""
+
+    @property
+    def holding(self) -> bool:
+        """Whether `feed` has kept bytes back that it will return later."""
+
+    def feed(self, body: bytes) -> bytes:
+        """Observe body bytes; return those that may go on now: body itself when it passes whole."""
+
+    def finish(self) -> bytes:
+        """The body has ended; observe and return what was held back."""
+
+    def usage_object(self) -> bytes | None:
+        """The JSON bytes of the last usage object seen."""
+
+
+class EventObserver:
+    """Watch a stream of server-sent events (WHATWG HTML 9.2), across any split.
+
+    first_event: payload of the first event that is not a comment. error: payload of the first
+    event that reports an error. usage_event: payload of the last event with a usage object: usage
+    is cumulative, never summed. done: `[DONE]` was seen. data_lines: data lines seen so far.
+    drop_usage: leave out events whose only content is usage; then incomplete events are held back.
+    """
+
+    __slots__ = ("_drop_usage", "_tail", "data_lines", "done", "error", "first_event", "usage_event")
+
+    def __init__(self, *, drop_usage: bool = False) -> None:
+        self._drop_usage = drop_usage
+        self._tail = bytearray()
+        self.first_event: bytes | None = None
+        self.error: bytes | None = None
+        self.usage_event: bytes | None = None
+        self.done = False
+        self.data_lines = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether the first event is complete, or too long to wait for."""
+        return self.first_event is not None
+
+    @property
+    def holding(self) -> bool:
+        """Whether bytes are held back until their event is complete."""
+        return self._drop_usage and bool(self._tail)
+
+    def feed(self, body: bytes) -> bytes:
+        """Observe body bytes; return those that may go on now (all of them unless usage is dropped)."""
+        tail = self._tail
+        if not tail and body.endswith(b"\n\n"):
+            return self._observe(body)
+        before = len(tail)
+        tail += body
+        cut = _after_last_boundary(tail, max(0, before - 2))
+        if cut == 0 and len(tail) > EVENT_BYTES_MAX:
+            cut = len(tail)
+        if cut == 0:
+            return b"" if self._drop_usage else body
+        region = body if cut == len(body) and not before else bytes(tail[:cut])
+        del tail[:cut]
+        released = self._observe(region)
+        return released if self._drop_usage else body
+
+    def finish(self) -> bytes:
+        """Observe an event that the end of the body left without its blank line; return it if it was held."""
+        region = bytes(self._tail)
+        self._tail.clear()
+        released = self._observe(region) if region else b""
+        return released if self._drop_usage else b""
+
+    def usage_object(self) -> bytes | None:
+        """The JSON bytes of the last usage object seen, cut out of its event."""
+        if self.usage_event is None:
+            return None
+        return _last_usage_object(self.usage_event)
+
+    def _observe(self, region: bytes) -> bytes:
+        """Look at whole events; return the region without the dropped ones."""
+        text = region
+        if b"\r" in region:
+            text = region.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self.data_lines += text.count(b"\ndata:") + text.startswith(b"data:")
+        if self.first_event is None:
+            self.first_event = _first_payload(text)
+        if self.error is None and b"error" in text:
+            self._look_for_error(text)
+        if not self.done and b"[DONE]" in text:
+            self.done = _DONE.search(text) is not None
+        if b'"usage"' in text and _USAGE.search(text):
+            return self._take_usage(region)
+        return region
+
+    def _look_for_error(self, text: bytes) -> None:
+        found = _ERROR_EVENT.search(text)
+        if found is not None:
+            start = text.rfind(b"\n\n", 0, found.start()) + 1
+            self.error = _first_payload(text[start:]) or b""
+
+    def _take_usage(self, region: bytes) -> bytes:
+        kept: list[bytes] = []
+        dropped = False
+        for block in _BLOCK.findall(region):
+            payload = _payload(block)
+            if _USAGE.search(payload):
+                self.usage_event = payload
+                if self._drop_usage and _NO_CHOICES.search(payload):
+                    dropped = True
+                    continue
+            kept.append(block)
+        return b"".join(kept) if dropped else region
+
+
+class PlainObserver:
+    """Watch a body that is not an event stream: its first byte, and its last usage object wherever it stands."""
+
+    __slots__ = ("_capture", "_carry", "bytes_seen", "done", "error")
+
+    def __init__(self) -> None:
+        self._carry = b""
+        self._capture: bytearray | None = None
+        self.bytes_seen = 0
+        self.error: bytes | None = None
+        self.done = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether any byte was seen."""
+        return self.bytes_seen > 0
+
+    @property
+    def holding(self) -> bool:
+        """Nothing is ever held back."""
+        return False
+
+    def feed(self, body: bytes) -> bytes:
+        """Observe body bytes; all of them may go on."""
+        self.bytes_seen += len(body)
+        window = self._carry + body if self._carry else body
+        found = _last_usage(window)
+        capture = self._capture
+        if found is not None:
+            start = found.end() - 1
+            self._capture = bytearray(window[start : start + USAGE_BYTES_MAX])
+        elif capture is not None and len(capture) < USAGE_BYTES_MAX:
+            capture += body[: USAGE_BYTES_MAX - len(capture)]
+        self._carry = window[1 - _USAGE_LENGTH_MAX :]
+        return body
+
+    def finish(self) -> bytes:
+        """Nothing is ever held back."""
+        self.done = True
+        return b""
+
+    def usage_object(self) -> bytes | None:
+        """The JSON bytes of the last usage object seen."""
+        return None if self._capture is None else _json_object(bytes(self._capture))
+
+
+def _after_last_boundary(data: bytearray, start: int) -> int:
+    """Return the offset just after the last blank line that ends at or after start + 2, or 0.
+
+    A line ends with LF, CR LF or CR; any two ends in a row make a blank line, and each such pair
+    contains one of these three. LF CR may still be followed by the LF of its CR LF.
+    """
+    at = max(data.rfind(b"\n\n", start), data.rfind(b"\n\r", start), data.rfind(b"\r\r", start))
+    if at < 0:
+        return 0
+    cut = at + 2
+    if data[cut - 1] == 13 and cut < len(data) and data[cut] == 10:
+        cut += 1
+    return cut
+
+
+def _payload(block: bytes) -> bytes:
+    """Join the data lines of one event; empty for a comment."""
+    lines = [line[5:] for line in block.splitlines() if line.startswith(b"data:")]
+    return b"\n".join([line[1:] if line[:1] == b" " else line for line in lines])
+
+
+def _first_payload(text: bytes) -> bytes | None:
+    """Return the payload of the first event with data in LF-normalised text."""
+    start = 0 if text.startswith(b"data:") else text.find(b"\ndata:")
+    if start < 0:
+        return None
+    end = text.find(b"\n\n", start)
+    return _payload(text[start:] if end < 0 else text[start:end])
+
+
+def _last_usage(text: bytes) -> re.Match[bytes] | None:
+    if b'"usage"' not in text:
+        return None
+    matches = list(_USAGE.finditer(text))
+    return matches[-1] if matches else None
+
+
+def _last_usage_object(text: bytes) -> bytes | None:
+    found = _last_usage(text)
+    return None if found is None else _json_object(text[found.end() - 1 :])
+
+
+def _json_object(text: bytes) -> bytes | None:
+    """Cut the JSON object that text begins with; None when it is not whole or not JSON."""
+    try:
+        source = text.decode("utf-8", "surrogateescape")
+        _, end = JSONDecoder().raw_decode(source)
+    except (ValueError, RecursionError):
+        return None
+    return source[:end].encode("utf-8", "surrogateescape")

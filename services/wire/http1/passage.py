@@ -1,0 +1,131 @@
+"""The passage of one upstream response to one client: which bytes are written for each read.
+
+Upstream bytes go on untouched, chunk headers included, while the client's framing is in step with
+the upstream's. A read that ends inside a chunk, or from which an event was left out, goes on
+in a chunk of its own, so that the client always stands between chunks and an error event can
+still be appended when the upstream dies. Pure; apart from the sockets so that it is tested as
+bytes at every split point.
+"""
+
+from enum import Enum
+from typing import Final
+
+from services.wire.http1.heads import end_to_end, header_block, status_line
+from services.wire.http1.observer import BodyObserver
+from services.wire.http1.responses import BodyFraming, ResponseHead
+
+LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    """Frame data as one chunk (RFC 9112 7.1); empty data gives nothing, as an empty chunk would end the body."""
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+
+
+class Outgoing(Enum):
+    """How the body is framed towards the client."""
+
+    NONE = "none"
+    AS_RECEIVED = "as_received"
+    CHUNKED = "chunked"
+    UNTIL_CLOSE = "until_close"
+
+
+class Passage:
+    """Turn an upstream's reads into client bytes.
+
+    client_minor_version and client_keep_alive come from the request. head_request: the client sent HEAD.
+    """
+
+    __slots__ = (
+        "_client_minor_version",
+        "_in_step",
+        "_observer",
+        "_upstream_chunked",
+        "head",
+        "keep_alive",
+        "outgoing",
+    )
+
+    def __init__(
+        self,
+        head: ResponseHead,
+        observer: BodyObserver,
+        *,
+        client_minor_version: int,
+        client_keep_alive: bool,
+        head_request: bool = False,
+    ) -> None:
+        self.head = head
+        self._observer = observer
+        self._client_minor_version = client_minor_version
+        self._upstream_chunked = head.framing is BodyFraming.CHUNKED
+        self._in_step = True
+        if head_request or head.framing is BodyFraming.NONE:
+            self.outgoing = Outgoing.NONE
+        elif head.framing is BodyFraming.LENGTH and not head.is_event_stream:
+            self.outgoing = Outgoing.AS_RECEIVED
+        else:
+            self.outgoing = self._open_ended()
+        self.keep_alive = client_keep_alive and self.outgoing is not Outgoing.UNTIL_CLOSE
+
+    def render_head(self, extra: bytes = b"", *, without: frozenset[bytes] = frozenset()) -> bytes:
+        """Render the head for the client.
+
+        extra: a block of header lines to add. without: lowercase names of upstream headers to leave out.
+        """
+        head = self.head
+        if self.outgoing in (Outgoing.CHUNKED, Outgoing.UNTIL_CLOSE):
+            without |= {b"content-length"}
+        lines = [status_line(head.status), header_block(end_to_end(head.headers, without=without)), extra]
+        if self.outgoing is Outgoing.CHUNKED:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        if not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        elif self._client_minor_version == 0:
+            lines.append(b"connection: keep-alive\r\n")
+        lines.append(b"\r\n")
+        return b"".join(lines)
+
+    def pass_on(self, raw: bytes, body: bytes, *, at_boundary: bool, complete: bool) -> bytes:
+        """Return the client bytes for one read.
+
+        raw: the read as received, after the head. body: its decoded bytes. at_boundary: the upstream
+        stands between chunks. complete: the response ended with this read.
+        """
+        observer = self._observer
+        released = observer.feed(body) if body else body
+        if complete:
+            held = observer.finish()
+            if held:
+                released += held
+        outgoing = self.outgoing
+        if outgoing is not Outgoing.CHUNKED:
+            return b"" if outgoing is Outgoing.NONE else released
+        clean = self._upstream_chunked and (complete or (at_boundary and raw.endswith(b"\r\n")))
+        if clean and self._in_step and released is body:
+            return raw
+        self._in_step = clean and not observer.holding
+        return chunk(released) + LAST_CHUNK if complete else chunk(released)
+
+    def join_started(self, passed: bytes, *, complete: bool) -> bytes:
+        """Fit to a client that already has an open-ended head; return `passed` framed for it.
+
+        passed: what `pass_on` has returned so far, unsent. complete: the response has ended.
+        """
+        if self.outgoing not in (Outgoing.AS_RECEIVED, Outgoing.NONE):
+            return passed
+        self.outgoing = self._open_ended()
+        if self.outgoing is Outgoing.UNTIL_CLOSE:
+            self.keep_alive = False
+            return passed
+        self._in_step = False
+        return chunk(passed) + LAST_CHUNK if complete else chunk(passed)
+
+    def _open_ended(self) -> Outgoing:
+        return Outgoing.CHUNKED if self._client_minor_version >= 1 else Outgoing.UNTIL_CLOSE
+
+    @property
+    def can_append(self) -> bool:
+        """Whether body bytes can still be added after an upstream failure."""
+        return self.outgoing in (Outgoing.CHUNKED, Outgoing.UNTIL_CLOSE)

@@ -1,0 +1,344 @@
+"""Server side of HTTP/1.1: bytes in, complete requests or refusals out (RFC 9110, RFC 9112).
+
+A sans-I/O machine over llhttp in its strict mode, plus the rules llhttp leaves open: limits, one
+Host, known transfer codings and versions, origin-form targets. It opens no socket, reads no clock
+and never answers; the connection that owns it does. Apart from the socket code so that every
+conversation can be tested as bytes, at every split point.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import httptools
+
+from services.wire.http1.limits import RequestLimits
+
+_NO_BODY: Final = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that must be answered with an error and a closed connection.
+
+    status: HTTP status, 4xx or 5xx. reason: one word, stable, for metrics and error codes.
+    detail: one sentence for the client; holds nothing the client sent.
+    """
+
+    status: int
+    reason: str
+    detail: str
+
+
+class Request:
+    """One complete request.
+
+    method and target are raw bytes; target is always origin-form (`/path?query`) or `*`.
+    headers are (lowercase name, value) pairs in order of arrival, values stripped of outer
+    whitespace. body is the decoded body, whole. minor_version is 0 or 1. keep_alive tells whether
+    the client wants the connection to stay.
+    """
+
+    __slots__ = (
+        "_fields",
+        "body",
+        "expects_continue",
+        "headers",
+        "keep_alive",
+        "method",
+        "minor_version",
+        "target",
+    )
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: list[tuple[bytes, bytes]],
+        body: bytes = _NO_BODY,
+        *,
+        minor_version: int = 1,
+        keep_alive: bool = True,
+        expects_continue: bool = False,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.body = body
+        self.minor_version = minor_version
+        self.keep_alive = keep_alive
+        self.expects_continue = expects_continue
+        self._fields: dict[bytes, bytes] | None = None
+
+    @property
+    def path(self) -> bytes:
+        """The target without its query."""
+        return self.target.partition(b"?")[0]
+
+    def header(self, name: bytes) -> bytes | None:
+        """Return the value of a lowercase header name; repeated lines are joined by `, ` (RFC 9110 5.3).
+
+        Joining makes a repeated single-valued header (two Authorization lines) an invalid value
+        instead of a choice between the two.
+        """
+        fields = self._fields
+        if fields is None:
+            fields = self._fields = dict(self.headers)
+            if len(fields) != len(self.headers):
+                fields.clear()
+                for key, value in self.headers:
+                    fields[key] = fields[key] + b", " + value if key in fields else value
+        return fields.get(name)
+
+
+class RequestParser:
+    """Turn a client's bytes into requests, in order; the first refusal ends the conversation.
+
+    Pipelined requests come out of one `feed` together and the caller answers them in order.
+    After a Refusal the parser is spent: later bytes are ignored.
+    """
+
+    _begun: bool
+    _head_complete: bool
+    _head_fed: int
+    _head_size: int
+    _target: bytes
+    _body_size: int
+    _hosts: int
+    _minor_version: int
+    _chunked: bool
+    _expects_continue: bool
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._parser = httptools.HttpRequestParser(self)
+        self._items: list[Request | Refusal] = []
+        self._refusal: Refusal | None = None
+        self._reset()
+
+    def feed(self, data: bytes) -> list[Request | Refusal]:
+        """Consume one read; return what became complete, usually nothing or one request.
+
+        The returned list belongs to the caller.
+        """
+        if self._refusal is not None:
+            return []
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._end_with(_NO_UPGRADE)
+        except httptools.HttpParserCallbackError as error:
+            refused = error.__context__
+            self._end_with(refused.refusal if isinstance(refused, _Refused) else _BAD_MESSAGE)
+        except httptools.HttpParserError as error:
+            self._end_with(_classify(error))
+        else:
+            if not self._head_complete:
+                self._head_fed += len(data)
+                if self._head_fed > self._limits.head_bytes and self._begun:
+                    self._end_with(_HEAD_TOO_LARGE)
+        items = self._items
+        if items:
+            self._items = []
+        return items
+
+    @property
+    def mid_request(self) -> bool:
+        """Whether a request has begun and is not yet complete."""
+        return self._begun
+
+    @property
+    def mid_body(self) -> bool:
+        """Whether a head is complete and its body is not."""
+        return self._begun and self._head_complete
+
+    def take_expectation(self) -> bool:
+        """Whether `100 Continue` is due now: asked for, body wanted, not yet told. True only once."""
+        if self._expects_continue and self._begun and self._head_complete and self._body_size == 0:
+            self._expects_continue = False
+            return True
+        return False
+
+    def close(self) -> None:
+        """Break the reference cycle with llhttp's callbacks; the parser is spent."""
+        self._refusal = self._refusal or _BAD_MESSAGE
+        self._parser = None  # type: ignore[assignment]  # spent: feed returns before it is used
+
+    # The callbacks below are called by llhttp, in this order, for every message.
+
+    def on_message_begin(self) -> None:
+        """Start a request."""
+        if len(self._items) >= self._limits.pipelined_requests:
+            raise _Refused(_TOO_MANY_PIPELINED)
+        self._reset()
+        self._begun = True
+
+    def on_url(self, part: bytes) -> None:
+        """Collect the target; llhttp hands it over in pieces when reads split it."""
+        self._target = self._target + part if self._target else part
+        if len(self._target) > self._limits.target_bytes:
+            raise _Refused(_TARGET_TOO_LONG)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Collect one header line, or skip a trailer field."""
+        if self._head_complete:
+            self._count_head(
+                name, value
+            )  # A trailer: counted against the limit, never merged into the headers.
+            return
+        name = name.lower()
+        if value and value[-1] in b" \t":
+            value = value.rstrip(b" \t")
+        self._headers.append((name, value))
+        self._count_head(name, value)
+        if name in _READ_HERE:
+            self._note(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Check what only a whole head can tell."""
+        self._head_complete = True
+        version = self._parser.get_http_version()
+        if version == "1.1":
+            if self._hosts != 1:
+                raise _Refused(_HOST_NOT_ONE)
+        elif version == "1.0":
+            self._minor_version = 0
+            self._expects_continue = False  # RFC 9110 10.1.1: ignored from a 1.0 client.
+            if self._chunked:
+                raise _Refused(_BAD_MESSAGE)
+            if self._hosts > 1:
+                raise _Refused(_HOST_NOT_ONE)
+        else:
+            raise _Refused(_VERSION_UNKNOWN)
+        if self._target[:1] != b"/":
+            self._target = self._origin_form(self._target)
+
+    def on_body(self, part: bytes) -> None:
+        """Collect a piece of the body, within the limit."""
+        self._body_size += len(part)
+        if self._body_size > self._limits.body_bytes:
+            raise _Refused(_BODY_TOO_LARGE)
+        self._body.append(part)
+
+    def on_message_complete(self) -> None:
+        """Put the request out."""
+        parser = self._parser
+        if parser.should_upgrade():
+            return  # Followed by HttpParserUpgrade, which refuses.
+        body = self._body
+        self._items.append(
+            Request(
+                parser.get_method(),
+                self._target,
+                self._headers,
+                (body[0] if len(body) == 1 else b"".join(body)) if body else _NO_BODY,
+                minor_version=self._minor_version,
+                keep_alive=parser.should_keep_alive(),
+                expects_continue=self._expects_continue,
+            )
+        )
+        self._begun = self._head_complete = False
+        self._head_fed = 0
+
+    def _reset(self) -> None:
+        self._begun = False
+        self._head_complete = False
+        self._head_fed = 0
+        self._head_size = 0
+        self._target = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self._body_size = 0
+        self._hosts = 0
+        self._minor_version = 1
+        self._chunked = False
+        self._expects_continue = False
+
+    def _count_head(self, name: bytes, value: bytes) -> None:
+        self._head_size += len(name) + len(value) + 4
+        limits = self._limits
+        if (
+            self._head_size + len(self._target) > limits.head_bytes
+            or len(self._headers) > limits.header_count
+        ):
+            raise _Refused(_HEAD_TOO_LARGE)
+
+    def _note(self, name: bytes, value: bytes) -> None:
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"content-length":
+            # llhttp has already refused anything but digits, duplicates and overflow.
+            if int(value) > self._limits.body_bytes:
+                raise _Refused(_BODY_TOO_LARGE)
+        elif name == b"transfer-encoding":
+            if value.lower() != b"chunked":
+                raise _Refused(_CODING_UNKNOWN)
+            self._chunked = True
+        elif value.lower() == b"100-continue":
+            self._expects_continue = True
+        else:
+            raise _Refused(_EXPECTATION_UNKNOWN)
+
+    def _origin_form(self, target: bytes) -> bytes:
+        """Absolute-form must be accepted (RFC 9112 3.2.2); its authority is not used for routing."""
+        if target == b"*" and self._parser.get_method() == b"OPTIONS":
+            return target
+        scheme, found, rest = target.partition(b"://")
+        if not found or scheme.lower() not in (b"http", b"https"):
+            raise _Refused(_BAD_TARGET)
+        cut = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
+        path = rest[cut:]
+        return path if path[:1] == b"/" else b"/" + path
+
+    def _end_with(self, refusal: Refusal) -> None:
+        self._refusal = refusal
+        self._items.append(refusal)
+
+
+class _Refused(Exception):  # noqa: N818  # control flow through llhttp, not an error anybody sees
+    """Raised in a callback to stop llhttp; `feed` turns it into its refusal."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+
+
+_READ_HERE: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
+
+_BAD_MESSAGE: Final = Refusal(400, "bad_message", "The request is not valid HTTP/1.1.")
+_BAD_FRAMING: Final = Refusal(400, "bad_framing", "The length of the request body is given twice or wrongly.")
+_BAD_TARGET: Final = Refusal(400, "bad_target", "The request target is not a path.")
+_BAD_METHOD: Final = Refusal(501, "unknown_method", "The request method is not implemented.")
+_HOST_NOT_ONE: Final = Refusal(400, "bad_host", "The request must have exactly one Host header.")
+_BODY_TOO_LARGE: Final = Refusal(
+    413, "body_too_large", "The request body is larger than this server accepts."
+)
+_TARGET_TOO_LONG: Final = Refusal(
+    414, "target_too_long", "The request target is longer than this server accepts."
+)
+_EXPECTATION_UNKNOWN: Final = Refusal(
+    417, "unknown_expectation", "Only `Expect: 100-continue` is understood."
+)
+_TOO_MANY_PIPELINED: Final = Refusal(
+    429, "too_many_pipelined", "Too many requests were sent without waiting."
+)
+_HEAD_TOO_LARGE: Final = Refusal(
+    431, "head_too_large", "The request head is larger than this server accepts."
+)
+_CODING_UNKNOWN: Final = Refusal(501, "unknown_coding", "Only the transfer coding `chunked` is implemented.")
+_NO_UPGRADE: Final = Refusal(
+    501, "no_upgrade", "This server speaks HTTP/1.1 only and cannot upgrade or tunnel."
+)
+_VERSION_UNKNOWN: Final = Refusal(505, "unknown_version", "This server speaks HTTP/1.1 and HTTP/1.0.")
+
+
+def _classify(error: httptools.HttpParserError) -> Refusal:
+    """Name what llhttp refused, from its type and the header its message is about."""
+    if isinstance(error, httptools.HttpParserInvalidMethodError):
+        return _BAD_METHOD
+    if isinstance(error, httptools.HttpParserInvalidURLError):
+        return _BAD_TARGET
+    message = str(error)
+    if "HTTP version" in message:
+        return _VERSION_UNKNOWN
+    if "Content-Length" in message or "Transfer-Encoding" in message or "chunk" in message.lower():
+        return _BAD_FRAMING
+    return _BAD_MESSAGE
