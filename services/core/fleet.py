@@ -140,14 +140,16 @@ class LoadReport:
 class Candidate:
     """A place that may serve: a cluster (tier 2) or an endpoint (tier 1).
 
-    `ramp` scales weight after a return (0..1). `ejected` is passive ejection; `probing_ok`
-    says whether active probes currently answer (it keeps a STALE cluster routable). `loads`
-    holds the load per model where it differs from the whole (`load`); see `load_for`.
+    `models` None means that it never told which models it serves; it is then asked only when nobody
+    is known to serve the model. `ramp` scales weight after a return (0..1). `ejected` is passive
+    ejection; `probing_ok` says whether active probes currently answer (it keeps a STALE cluster
+    routable). `loads` holds the load per model where it differs from the whole (`load`); see
+    `load_for`.
     """
 
     id: str
     locality: Locality
-    models: frozenset[ModelName]
+    models: frozenset[ModelName] | None
     load: LoadReport
     state: HealthState = HealthState.HEALTHY
     draining: bool = False

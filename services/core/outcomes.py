@@ -42,7 +42,10 @@ class Verdict:
 class Explanation:
     """Why this decision: enough, with the recorded snapshot and policy, to replay it.
 
-    `draw` is the point in [0, 1) that the request id hashed to (tier 2), None in tier 1.
+    `draw` is the point in [0, 1) that the request id hashed to (tier 2), None in tier 1. `verdicts`
+    is empty on the hot path; `scheduling.explain` fills it by replaying the decision. `excluded`
+    names the clusters that a draw or a trial met and passed over because they had left since the
+    snapshot or had been tried. `trial` marks a probation trial.
     """
 
     request_id: RequestId
@@ -52,6 +55,8 @@ class Explanation:
     draw: float | None = None
     panic: bool = False
     note: str = ""
+    excluded: tuple[str, ...] = ()
+    trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

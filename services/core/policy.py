@@ -161,17 +161,21 @@ class RoutingPolicy:
     """How weights follow from the snapshot. `overprovisioning` is Envoy's factor (1.4).
 
     `fail_when_none_healthy`: the panic policy; False routes anyway (default), True answers 503.
+    `sheddable_saturation`: from this saturation on a candidate refuses sheddable requests (the
+    endpoint-picker field's own rule: priority < 0 and saturation >= 1).
     """
 
     overprovisioning: float = 1.4
     panic_threshold: float = 0.0
     fail_when_none_healthy: bool = False
     residency_max_policy_age: Duration = seconds(900)
+    sheddable_saturation: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse a factor that would shed traffic from healthy levels."""
         _require(self.overprovisioning >= 1, "overprovisioning", "must be at least 1")
         _require(0 <= self.panic_threshold <= 1, "panic_threshold", "must lie in [0, 1]")
+        _require(self.sheddable_saturation > 0, "sheddable_saturation", "must be positive")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,17 @@ class ResidencyRule:
             and not self.deny_regions
         )
 
+    @property
+    def nowhere(self) -> bool:
+        """Whether the rule can hold at no place at all (an empty intersection)."""
+        return _exhausted(self.allow_jurisdictions, self.deny_jurisdictions) or _exhausted(
+            self.allow_regions, self.deny_regions
+        )
+
     def allows(self, place: Locality) -> bool:
-        """Whether content may be at `place`."""
+        """Whether content may be at `place`; a place without a name satisfies only a rule that excludes nothing."""
+        if not place.jurisdiction or not place.region:
+            return self.unrestricted
         if place.jurisdiction in self.deny_jurisdictions or place.region in self.deny_regions:
             return False
         if self.allow_jurisdictions is not None and place.jurisdiction not in self.allow_jurisdictions:
@@ -60,6 +69,10 @@ def narrow(first: ResidencyRule, second: ResidencyRule) -> ResidencyRule:
         first.deny_jurisdictions | second.deny_jurisdictions,
         first.deny_regions | second.deny_regions,
     )
+
+
+def _exhausted(allowed: frozenset[T] | None, denied: frozenset[T]) -> bool:
+    return allowed is not None and allowed <= denied
 
 
 def _meet(first: frozenset[T] | None, second: frozenset[T] | None) -> frozenset[T] | None:
