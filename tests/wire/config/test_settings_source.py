@@ -1,0 +1,70 @@
+"""Settings: order of sources, refusals by name, and nothing that is not asked for."""
+
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from services.wire.config.settings_source import SETTINGS_MAX_BYTES, Settings, SettingsError, load_settings
+
+
+class Door(Settings):
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+
+
+class Example(Settings):
+    region: str
+    http: Door = Door()
+
+
+def load(text: str, environment: dict[str, str] | None = None, **flags: Any) -> Example:
+    named = {name.replace("__", "."): value for name, value in flags.items()}
+    return load_settings(Example, text, "s.yaml", environment or {}, named)
+
+
+def problems(text: str, environment: dict[str, str] | None = None) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as caught:
+        load(text, environment)
+    return caught.value.problems
+
+
+def test_file_then_environment_then_flags() -> None:
+    text = "region: a\nhttp: {port: 1}\n"
+    assert load(text).http.port == 1
+    assert load(text, {"GIR_HTTP__PORT": "2"}).http.port == 2
+    assert load(text, {"GIR_HTTP__PORT": "2"}, http__port=3).http.port == 3
+    assert load(text, http__port=None).http.port == 1
+    assert load("", {"GIR_REGION": "x"}).region == "x"
+    assert load("region: a\nhttp: null", {"GIR_HTTP__PORT": "2"}).http.port == 2
+
+
+def test_variables_for_other_services_are_left_alone() -> None:
+    assert (
+        load("region: a", {"GIR_OTHER": "1", "GIR_HTTP__NOPE": "1", "GIR_HTTP": "x", "PATH": "/"}).region
+        == "a"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("region: a\nregoin: b", "s.yaml: regoin: unknown setting"),
+        ("region: a\nhttp: {prt: 1}", "s.yaml: http.prt: unknown setting"),
+        ("http: {port: 1}", "s.yaml: region: required and not given"),
+        (
+            "region: a\nhttp: {port: 70000}",
+            "s.yaml: http.port: 70000: Input should be less than or equal to 65535",
+        ),
+        ("- a", "s.yaml: must be a mapping of settings"),
+        ("region: [", "s.yaml:1:10: not valid YAML"),
+        ("region: !!python/object:os.system {}", "not valid YAML"),
+        ("x" * (SETTINGS_MAX_BYTES + 1), "larger than"),
+    ],
+)
+def test_each_problem_is_named(text: str, sentence: str) -> None:
+    assert sentence in "\n".join(problems(text))
+
+
+def test_a_bad_variable_is_refused_like_a_bad_file() -> None:
+    assert "http.port: 'many'" in problems("region: a", {"GIR_HTTP__PORT": "many"})[0]
