@@ -502,10 +502,13 @@ class RoutingPolicy(_message.Message):
     PANIC_THRESHOLD_FIELD_NUMBER: _builtins.int
     FAIL_WHEN_NONE_HEALTHY_FIELD_NUMBER: _builtins.int
     RESIDENCY_MAX_POLICY_AGE_NS_FIELD_NUMBER: _builtins.int
+    SHEDDABLE_SATURATION_FIELD_NUMBER: _builtins.int
     overprovisioning: _builtins.float
     panic_threshold: _builtins.float
     fail_when_none_healthy: _builtins.bool
     residency_max_policy_age_ns: _builtins.int
+    sheddable_saturation: _builtins.float
+    """Saturation above which sheddable requests avoid a cluster."""
     def __init__(
         self,
         *,
@@ -513,10 +516,11 @@ class RoutingPolicy(_message.Message):
         panic_threshold: _builtins.float | None = ...,
         fail_when_none_healthy: _builtins.bool | None = ...,
         residency_max_policy_age_ns: _builtins.int | None = ...,
+        sheddable_saturation: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fail_when_none_healthy", b"_fail_when_none_healthy", "_overprovisioning", b"_overprovisioning", "_panic_threshold", b"_panic_threshold", "_residency_max_policy_age_ns", b"_residency_max_policy_age_ns", "fail_when_none_healthy", b"fail_when_none_healthy", "overprovisioning", b"overprovisioning", "panic_threshold", b"panic_threshold", "residency_max_policy_age_ns", b"residency_max_policy_age_ns"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fail_when_none_healthy", b"_fail_when_none_healthy", "_overprovisioning", b"_overprovisioning", "_panic_threshold", b"_panic_threshold", "_residency_max_policy_age_ns", b"_residency_max_policy_age_ns", "_sheddable_saturation", b"_sheddable_saturation", "fail_when_none_healthy", b"fail_when_none_healthy", "overprovisioning", b"overprovisioning", "panic_threshold", b"panic_threshold", "residency_max_policy_age_ns", b"residency_max_policy_age_ns", "sheddable_saturation", b"sheddable_saturation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fail_when_none_healthy", b"_fail_when_none_healthy", "_overprovisioning", b"_overprovisioning", "_panic_threshold", b"_panic_threshold", "_residency_max_policy_age_ns", b"_residency_max_policy_age_ns", "fail_when_none_healthy", b"fail_when_none_healthy", "overprovisioning", b"overprovisioning", "panic_threshold", b"panic_threshold", "residency_max_policy_age_ns", b"residency_max_policy_age_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fail_when_none_healthy", b"_fail_when_none_healthy", "_overprovisioning", b"_overprovisioning", "_panic_threshold", b"_panic_threshold", "_residency_max_policy_age_ns", b"_residency_max_policy_age_ns", "_sheddable_saturation", b"_sheddable_saturation", "fail_when_none_healthy", b"fail_when_none_healthy", "overprovisioning", b"overprovisioning", "panic_threshold", b"panic_threshold", "residency_max_policy_age_ns", b"residency_max_policy_age_ns", "sheddable_saturation", b"sheddable_saturation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fail_when_none_healthy: _TypeAlias = _typing.Literal["fail_when_none_healthy"]  # noqa: Y015
     _WhichOneofArgType__fail_when_none_healthy: _TypeAlias = _typing.Literal["_fail_when_none_healthy", b"_fail_when_none_healthy"]  # noqa: Y015
@@ -526,6 +530,8 @@ class RoutingPolicy(_message.Message):
     _WhichOneofArgType__panic_threshold: _TypeAlias = _typing.Literal["_panic_threshold", b"_panic_threshold"]  # noqa: Y015
     _WhichOneofReturnType__residency_max_policy_age_ns: _TypeAlias = _typing.Literal["residency_max_policy_age_ns"]  # noqa: Y015
     _WhichOneofArgType__residency_max_policy_age_ns: _TypeAlias = _typing.Literal["_residency_max_policy_age_ns", b"_residency_max_policy_age_ns"]  # noqa: Y015
+    _WhichOneofReturnType__sheddable_saturation: _TypeAlias = _typing.Literal["sheddable_saturation"]  # noqa: Y015
+    _WhichOneofArgType__sheddable_saturation: _TypeAlias = _typing.Literal["_sheddable_saturation", b"_sheddable_saturation"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fail_when_none_healthy) -> _WhichOneofReturnType__fail_when_none_healthy | None: ...
     @_typing.overload
@@ -534,5 +540,7 @@ class RoutingPolicy(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__panic_threshold) -> _WhichOneofReturnType__panic_threshold | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__residency_max_policy_age_ns) -> _WhichOneofReturnType__residency_max_policy_age_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sheddable_saturation) -> _WhichOneofReturnType__sheddable_saturation | None: ...
 
 Global___RoutingPolicy: _TypeAlias = RoutingPolicy  # noqa: Y015

@@ -335,6 +335,8 @@ class Explanation(_message.Message):
     DRAW_FIELD_NUMBER: _builtins.int
     PANIC_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    EXCLUDED_FIELD_NUMBER: _builtins.int
+    TRIAL_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     snapshot_version: _builtins.int
     policy_revision: _builtins.int
@@ -342,8 +344,14 @@ class Explanation(_message.Message):
     """The point in [0, 1) that the request id hashed to; present in tier 2 only."""
     panic: _builtins.bool
     note: _builtins.str
+    trial: _builtins.bool
+    """A trial of a cluster in probation."""
     @_builtins.property
     def verdicts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Verdict]: ...
+    @_builtins.property
+    def excluded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Clusters that were met and passed over: they had left since the snapshot or had been tried."""
+
     def __init__(
         self,
         *,
@@ -354,10 +362,12 @@ class Explanation(_message.Message):
         draw: _builtins.float | None = ...,
         panic: _builtins.bool = ...,
         note: _builtins.str = ...,
+        excluded: _abc.Iterable[_builtins.str] | None = ...,
+        trial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_draw", b"_draw", "draw", b"draw"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draw", b"_draw", "draw", b"draw", "note", b"note", "panic", b"panic", "policy_revision", b"policy_revision", "request_id", b"request_id", "snapshot_version", b"snapshot_version", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_draw", b"_draw", "draw", b"draw", "excluded", b"excluded", "note", b"note", "panic", b"panic", "policy_revision", b"policy_revision", "request_id", b"request_id", "snapshot_version", b"snapshot_version", "trial", b"trial", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__draw: _TypeAlias = _typing.Literal["draw"]  # noqa: Y015
     _WhichOneofArgType__draw: _TypeAlias = _typing.Literal["_draw", b"_draw"]  # noqa: Y015
