@@ -221,10 +221,11 @@ class FleetStore(Protocol):
 
     `put` compares (epoch, sequence) and in one atomic step sets, increments the fleet version and
     appends to the change stream; it returns False for an older or equal pair. `claim` is `meta` for
-    writers: it gives an empty store its incarnation. `set_ready` returns False when the store is no
-    longer the given incarnation. All methods raise `UnreachableError` when the store cannot be
-    reached. One object serves one consumer: `tail` continues what this object's last `list` saw, so
-    that a flush or another server behind the same address shows as `StreamGapError`.
+    writers: it gives an empty store its incarnation. `set_ready` marks the run of the
+    server it was filled under, and returns False when the store is no longer the one `claimed`. All
+    methods raise `UnreachableError` when the store cannot be reached. One object serves one consumer:
+    `tail` continues what this object's last `list` saw, so that a flush or another server behind the
+    same address shows as `StreamGapError`.
     """
 
     async def put(
@@ -237,7 +238,7 @@ class FleetStore(Protocol):
 
     async def claim(self) -> StoreMeta: ...
 
-    async def set_ready(self, incarnation: str) -> bool: ...
+    async def set_ready(self, claimed: StoreMeta) -> bool: ...
 
     async def list(self) -> Listing: ...
 

@@ -77,9 +77,9 @@ class MemoryStoreServer:
         if not self._incarnation:
             self._incarnation = f"memory-{next(_incarnations)}"
 
-    def set_ready(self, incarnation: str) -> bool:
-        """Mark ready for this run if it is still that incarnation."""
-        if not incarnation or incarnation != self._incarnation:
+    def set_ready(self, claimed: StoreMeta) -> bool:
+        """Mark ready if it is still that incarnation and run."""
+        if (claimed.incarnation, claimed.run_id) != (self._incarnation, self._run_id):
             return False
         self._ready_run_id = self._run_id
         self.changed.fire()
@@ -130,9 +130,9 @@ class MemoryFleetStore:
         server.claim()
         return server.meta()
 
-    async def set_ready(self, incarnation: str) -> bool:
-        """Mark the store as filled; False when it is no longer that incarnation."""
-        return self._reach().set_ready(incarnation)
+    async def set_ready(self, claimed: StoreMeta) -> bool:
+        """Mark the store as filled; False when it is another store or run by now."""
+        return self._reach().set_ready(claimed)
 
     async def list(self) -> Listing:
         """Return everything, true at `meta.version`."""
