@@ -1,0 +1,245 @@
+"""The pod table: every state, every return, the field's staleness cases by id."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.core.fleet import PodState
+from services.core.pods.reading import BucketCounts, EngineIdentity, EngineReading
+from services.core.pods.table import Pod, PodEffect, PodMoved, PodTable, ScrapeFailure, Serving, SignalMoved
+from services.core.units import Instant, seconds
+
+GOOD = EngineReading("vllm", waiting=0, running=1, kv_use=0.1)
+KV = "vllm:kv_cache_usage_perc"
+NO_KV = EngineReading("vllm", waiting=0, running=1, missing=(KV,))
+REFUSED = ScrapeFailure.REFUSED
+
+
+def at(second: float) -> Instant:
+    return Instant(seconds(second))
+
+
+def table_of(*ids: str, draining: bool = False) -> PodTable:
+    return PodTable([Pod(i, f"{i}:8000", "pool", draining=draining) for i in ids], at(0))
+
+
+def states(effects: tuple[PodEffect, ...]) -> list[PodState]:
+    return [effect.after for effect in effects if isinstance(effect, PodMoved)]
+
+
+def test_a_pod_is_warming_until_it_answers_and_ready_with_its_first_reading() -> None:
+    table = table_of("a")
+    assert table["a"].state is PodState.WARMING
+    assert table.missed("a", ScrapeFailure.TIMEOUT, at(1)) == ()
+    effects = table.read("a", GOOD, at(2))
+    assert effects == (PodMoved("a", PodState.WARMING, PodState.READY, ""),)
+    assert table["a"].since == at(2)
+
+
+def test_f017_single_misses_move_nothing_and_every_move_is_told_once() -> None:
+    table = table_of("a")
+    table.read("a", GOOD, at(0))
+    now = 0.0
+    moves: list[PodState] = []
+
+    def play(sequence: str) -> list[PodState]:
+        nonlocal now
+        seen: list[PodState] = []
+        for letter in sequence:
+            now += 0.2
+            effects = table.read("a", GOOD, at(now)) if letter == "o" else table.missed("a", REFUSED, at(now))
+            seen += states(effects)
+        moves.extend(seen)
+        return seen
+
+    assert play("ofooffo") == []
+    assert play("fff") == [PodState.FAILED]
+    assert play("f") == []
+    assert play("o") == []
+    assert play("o") == [PodState.READY]
+    assert moves == [PodState.FAILED, PodState.READY]
+
+
+def test_f017_a_failed_pod_that_stumbles_while_returning_stays_out() -> None:
+    table = table_of("a")
+    table.read("a", GOOD, at(0))
+    for tenth in range(1, 4):
+        table.missed("a", REFUSED, at(tenth / 10))
+    table.read("a", GOOD, at(0.5))
+    assert table.missed("a", ScrapeFailure.TIMEOUT, at(0.6)) == ()
+    assert table.read("a", GOOD, at(0.7)) == ()
+    assert states(table.read("a", GOOD, at(0.8))) == [PodState.READY]
+
+
+def test_a_pod_that_is_still_starting_is_warming_however_often_it_refuses() -> None:
+    table = table_of("a")
+    for tenth in range(10):
+        table.missed("a", REFUSED, at(tenth / 10))
+    assert table["a"].state is PodState.WARMING
+    assert table.serving("pool") == (Serving.NOBODY, [])
+
+
+def test_f016_stale_pods_step_aside_while_a_fresh_one_exists_and_serve_when_none_does() -> None:
+    table = table_of("a", "b", "c")
+    for pod in "abc":
+        table.read(pod, GOOD, at(0))
+    for tenth in range(1, 20):
+        table.read("a", GOOD, at(tenth / 10))
+    table.missed("b", ScrapeFailure.TIMEOUT, at(1.5))
+    effects = table.tick(at(2))
+    assert effects == (
+        PodMoved("b", PodState.READY, PodState.STALE, "no current metrics: timeout"),
+        PodMoved("c", PodState.READY, PodState.STALE, "no current metrics: late"),
+    )
+    assert table.serving("pool") == (Serving.FRESH, [table["a"]])
+    table.tick(at(4))
+    serving, pods = table.serving("pool")
+    assert (serving, len(pods)) == (Serving.DEGRADED, 3)
+    assert len(table.ready("pool")) == 3
+
+
+def test_a_stale_pod_returns_with_its_second_good_scrape() -> None:
+    table = table_of("a")
+    table.read("a", GOOD, at(0))
+    table.missed("a", ScrapeFailure.TIMEOUT, at(2.5))
+    assert table["a"].state is PodState.STALE
+    assert table.missed("a", ScrapeFailure.STATUS, at(2.6)) == ()
+    assert table.read("a", GOOD, at(3)) == ()
+    assert states(table.read("a", GOOD, at(3.2))) == [PodState.READY]
+
+
+@pytest.mark.parametrize("failure", [ScrapeFailure.STATUS, ScrapeFailure.TOO_LARGE])
+def test_a_server_without_usable_metrics_is_up_and_serves_when_nobody_is_fresh(
+    failure: ScrapeFailure,
+) -> None:
+    table = table_of("a")
+    assert states(table.missed("a", failure, at(0.1))) == [PodState.STALE]
+    assert table["a"].reason == f"no current metrics: {failure.value}"
+    assert table.serving("pool") == (Serving.DEGRADED, [table["a"]])
+    assert table.ready("pool") == [table["a"]]
+
+
+def test_f020_a_warming_pod_gets_nothing_while_others_are_fresh_and_is_not_starved_once_ready() -> None:
+    table = table_of("a", "new")
+    table.read("a", GOOD, at(0))
+    assert table.serving("pool") == (Serving.FRESH, [table["a"]])
+    table.read("new", GOOD, at(1))
+    assert table.serving("pool")[1] == [table["a"], table["new"]]
+
+
+def test_warming_pods_are_tried_when_there_is_nobody_else_but_do_not_count_as_ready() -> None:
+    table = table_of("a")
+    assert table.serving("pool") == (Serving.DEGRADED, [table["a"]])
+    assert table.ready("pool") == []
+
+
+def test_a_connect_failure_excludes_at_once_and_two_good_scrapes_bring_back() -> None:
+    table = table_of("a", "b")
+    for pod in "ab":
+        table.read(pod, GOOD, at(0))
+        table.read(pod, GOOD, at(0.1))
+    assert states(table.connect_failed("a", at(0.2))) == [PodState.EXCLUDED]
+    assert table.connect_failed("a", at(0.2)) == ()
+    assert table.serving("pool") == (Serving.FRESH, [table["b"]])
+    table.connect_failed("b", at(0.2))
+    assert table.serving("pool") == (Serving.LAST_RESORT, [table["a"], table["b"]])
+    assert table.ready("pool") == []
+    assert table.read("a", GOOD, at(0.4)) == ()
+    assert states(table.read("a", GOOD, at(0.6))) == [PodState.READY]
+
+
+def test_a_missing_metric_degrades_and_is_told_once_each_way() -> None:
+    table = table_of("a")
+    assert table.read("a", NO_KV, at(0)) == (
+        SignalMoved("a", KV, present=False),
+        PodMoved("a", PodState.WARMING, PodState.DEGRADED, f"missing {KV}"),
+    )
+    assert table.read("a", NO_KV, at(0.2)) == ()
+    assert table.serving("pool")[0] is Serving.FRESH
+    assert table.read("a", GOOD, at(0.4)) == (
+        SignalMoved("a", KV, present=True),
+        PodMoved("a", PodState.DEGRADED, PodState.READY, ""),
+    )
+
+
+def test_an_engine_too_old_is_degraded_by_the_name_of_the_metric() -> None:
+    table = table_of("a")
+    table.read("a", GOOD, at(0))
+    effects = table.identified("a", EngineIdentity("vllm", "0.8.0", KV), at(0.1))
+    assert effects == (PodMoved("a", PodState.READY, PodState.DEGRADED, f"vllm 0.8.0 is too old for {KV}"),)
+    assert states(table.identified("a", EngineIdentity("vllm", "0.9.2"), at(0.2))) == [PodState.READY]
+
+
+def test_a_reason_that_changes_keeps_the_instant_of_entry() -> None:
+    table = table_of("a")
+    table.read("a", NO_KV, at(0))
+    table.identified("a", EngineIdentity("vllm", "0.8.0", KV), at(1))
+    assert table["a"].since == at(0)
+
+
+def test_a_declared_drain_overrides_everything() -> None:
+    table = table_of("a", draining=True)
+    assert table["a"].state is PodState.DRAINING
+    assert table.read("a", GOOD, at(0)) == ()
+    assert table.serving("pool") == (Serving.NOBODY, [])
+
+
+def test_a_reading_ends_the_correction_by_own_requests() -> None:
+    table = table_of("a")
+    table["a"].since_reading = 5
+    table["a"].in_flight = 5
+    table.read("a", GOOD, at(0))
+    assert (table["a"].since_reading, table["a"].in_flight) == (0, 5)
+
+
+def test_readings_fill_the_window_of_time_to_first_token() -> None:
+    table = table_of("a")
+    with_ttft = EngineReading("vllm", 0, 0, 0.0, ttft=BucketCounts((float("inf"),), (3.0,)))
+    table.read("a", with_ttft, at(0))
+    table.read("a", with_ttft, at(1))
+    window = table["a"].ttft
+    assert window is not None
+    assert window.recent() == BucketCounts((float("inf"),), (0.0,))
+
+
+def test_pools_are_apart() -> None:
+    table = PodTable([Pod("a", "a:1", "one"), Pod("b", "b:1", "two")], at(0))
+    assert [pod.id for pod in table] == ["a", "b"]
+    assert table.in_pool("two") == [table["b"]]
+
+
+events = st.tuples(st.sampled_from("rntsbfc"), st.integers(0, 1500))
+
+
+@given(st.lists(events, max_size=60))
+def test_moves_chain_and_fresh_pods_are_fresh(played: list[tuple[str, int]]) -> None:
+    """Invariant: each move starts where the last one ended, none is repeated, and after a tick a fresh pod was read within 2 s."""
+    table = table_of("a")
+    state, reason = table["a"].state, table["a"].reason
+    now_ms = 0
+    for letter, gap_ms in played:
+        now_ms += gap_ms
+        now = at(now_ms / 1000)
+        if letter == "r":
+            effects = table.read("a", GOOD, now)
+        elif letter == "n":
+            effects = table.read("a", NO_KV, now)
+        elif letter == "c":
+            effects = table.connect_failed("a", now)
+        else:
+            failure = {
+                "t": ScrapeFailure.TIMEOUT,
+                "s": ScrapeFailure.STATUS,
+                "b": ScrapeFailure.BROKEN,
+                "f": REFUSED,
+            }[letter]
+            effects = table.missed("a", failure, now)
+        for effect in (*effects, *table.tick(now)):
+            if isinstance(effect, PodMoved):
+                assert effect.before is state
+                assert (effect.after, effect.reason) != (state, reason)
+                state, reason = effect.after, effect.reason
+        pod = table["a"]
+        if pod.state in (PodState.READY, PodState.DEGRADED):
+            assert pod.read_at is not None
+            assert now - pod.read_at < seconds(2)
