@@ -5,7 +5,7 @@
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -79,11 +79,16 @@ def new_port() -> Callable[[], int]:
 
 @pytest.fixture
 def start_gir(tmp_path: Path) -> Iterator[Callable[..., GirProcess]]:
-    """Starts `gir` verbs (`start_gir("router", "--config", path)`); whatever still runs is killed afterwards."""
+    """Starts `gir` verbs (`start_gir("router", "--config", path)`); whatever still runs is killed afterwards.
+
+    Give each process of the same verb a `name` of its own: it names the files of its output.
+    """
     with ExitStack() as undo:
 
-        def start(*arguments: str, name: str | None = None) -> GirProcess:
-            process = GirProcess(tmp_path / "processes", *arguments, name=name)
+        def start(
+            *arguments: str, name: str | None = None, environment: Mapping[str, str] | None = None
+        ) -> GirProcess:
+            process = GirProcess(tmp_path / "processes", *arguments, name=name, environment=environment)
             undo.callback(process.kill)
             process.start()
             return process

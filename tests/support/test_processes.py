@@ -21,3 +21,11 @@ def test_a_process_that_ends_without_the_line_is_reported(start_gir: Callable[..
 
 def test_nothing_answers_on_a_free_port(new_port: Callable[[], int]) -> None:
     assert not answers_200(f"http://127.0.0.1:{new_port()}/readyz")
+
+
+def test_a_process_that_ends_before_it_serves_is_reported(
+    start_gir: Callable[..., GirProcess], new_port: Callable[[], int]
+) -> None:
+    port = new_port()
+    with pytest.raises(PartFailedError, match=r"gir---help: (ended with 0|not ready)"):
+        start_gir("--help").wait_url(f"http://127.0.0.1:{port}/readyz")

@@ -1,6 +1,7 @@
 """A process that is started, awaited, frozen, ended and started again."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,6 +84,7 @@ def test_what_never_started_has_no_pid_and_stops_without_ado(waiting: Process) -
         _ = waiting.pid
 
 
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv (util-linux) is not on PATH")
 def test_a_process_dies_with_a_starter_that_is_killed(tmp_path: Path) -> None:
     """Claim: no server outlives a test run, even one that ends by SIGKILL."""
     script = (
