@@ -1,0 +1,148 @@
+"""What happens to one request on its way: events in past tense, told to `Attempts.apply`.
+
+Values only. Events about one attempt carry its number, which fences late outcomes: an
+event of any other attempt changes nothing. Parsing (status lines, `Retry-After` in
+either form, `retry-after-ms`, the first SSE event) happens in `wire`; here are results.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from services.core.units import Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The request was planned and may be sent."""
+
+    attempt: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectFailed:
+    """No connection within the connect timeout, or it was refused; nothing of the request was sent."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetBeforeFirstByte:
+    """The connection ended before anything of the answer reached the client.
+
+    `body_sent` says whether any byte of the request's body had been sent.
+    """
+
+    attempt: int
+    body_sent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HeadArrived:
+    """Status line and headers of the answer are here.
+
+    `retry_after` is the answer's own wish (seconds, HTTP-date or milliseconds, as a span from now),
+    None when it has none. `drained` is tier 1's `x-gir-drained`.
+    """
+
+    attempt: int
+    status: int
+    retry_after: Duration | None = None
+    drained: bool = False
+    body_sent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FirstEventArrived:
+    """The first SSE event, or the first body byte of an answer that is no stream, is here and is no error."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SseErrorFirst:
+    """The first event inside a 200 is an error: the attempt failed although its status says otherwise."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class BodyFinished:
+    """The answer is complete."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAfterFirstByte:
+    """The answer broke off after the client had got something of it."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLost:
+    """The cluster became UNHEALTHY or was ejected; attempts there without a first byte go elsewhere."""
+
+    attempt: ClassVar[None] = None
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientGone:
+    """The client closed its side."""
+
+    attempt: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstByteTimedOut:
+    """The attempt had its time until the first byte and brought none."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTimedOut:
+    """The answer stood still for the idle timeout."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePassed:
+    """The request's total time, or the client's own deadline, is over."""
+
+    attempt: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTimerFired:
+    """The client's headers have been held as long as they may be."""
+
+    attempt: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParkPolled:
+    """A parked request asks again for a retry."""
+
+    attempt: ClassVar[None] = None
+
+
+AttemptEvent = (
+    Started
+    | ConnectFailed
+    | ResetBeforeFirstByte
+    | HeadArrived
+    | FirstEventArrived
+    | SseErrorFirst
+    | BodyFinished
+    | FailedAfterFirstByte
+    | ClusterLost
+    | ClientGone
+    | FirstByteTimedOut
+    | IdleTimedOut
+    | DeadlinePassed
+    | CommitTimerFired
+    | ParkPolled
+)
