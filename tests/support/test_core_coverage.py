@@ -11,6 +11,8 @@ SOURCE = "def sign(number: int) -> int:\n    if number < 0:\n        return -1\n
 WHOLE_TEST = "from services.core.{0} import sign\n\ndef test_sign():\n    assert sign(1) == -sign(-1)\n"
 HALF_TEST = "from services.core.{0} import sign\n\ndef test_half():\n    assert sign(1) == 1\n"
 
+pytestmark = pytest.mark.scenario  # Each starts a test run of its own.
+
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
