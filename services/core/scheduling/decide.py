@@ -1,0 +1,181 @@
+"""The decision: one function for both tiers, filters then a picker, and its replay.
+
+`decide` costs a look-up, one hash of the request id and a few bisections, whatever the
+fleet's size; `explain` repeats it and says of every candidate what became of it. No state
+changes here and no clock is read: the same arguments give the same answer.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from services.core.fleet import Candidate
+from services.core.inference import InferenceRequest, ModelName
+from services.core.outcomes import Decision, DropReason, Explanation, Rejected, Routed, Verdict
+from services.core.scheduling.draws import fraction, words
+from services.core.scheduling.filters import REASONS, Member, Stage, refused_at
+from services.core.scheduling.pickers import Choice, Excluded, max_score, score, weighted_draw
+from services.core.scheduling.plan import Plan
+from services.core.scheduling.prepare import Prepared
+from services.core.scheduling.profile import Picker
+from services.core.scheduling.refusals import MESSAGES, RETRY_AFTER, STALE_POLICY_MESSAGE
+from services.core.scheduling.scorers import InFlight
+from services.core.units import Instant, since
+
+NOBODY: Excluded = {}
+NOTHING_SENT: InFlight = {}
+
+_LEFT_LAST = (DropReason.SATURATED, DropReason.NO_HEALTHY_CLUSTER, DropReason.DRAINED)
+"""Of several reasons why the planned candidates left, the most hopeful is the answer."""
+
+
+def no_trials(_candidate: str) -> bool:
+    """Admit nobody to a cluster on probation."""
+    return False
+
+
+def decide(
+    prepared: Prepared,
+    request: InferenceRequest,
+    now: Instant,
+    *,
+    excluded: Excluded = NOBODY,
+    tried: Collection[str] = (),
+    may_try: Callable[[str], bool] = no_trials,
+    policy_confirmed_at: Instant | None = None,
+    in_flight: InFlight = NOTHING_SENT,
+) -> Decision:
+    """Return where `request` goes, or why it goes nowhere.
+
+    `excluded`: candidates that left since the snapshot (or are under back-pressure for this request),
+    with why; `tried`: those earlier attempts went to. `may_try` says whether a cluster on probation has
+    a trial free (the larger of 3 concurrent and 1 % of traffic); the caller counts. `policy_confirmed_at`:
+    when the policy was last known to be current; None when it cannot age. `in_flight`: own requests per
+    candidate since its last scrape (tier 1).
+    """
+    model = prepared.resolve(request)
+    if model is None:
+        return _rejected(prepared, request, DropReason.MODEL_NOT_FOUND)
+    rule = request.residency
+    if policy_confirmed_at is not None and not rule.unrestricted:
+        age = since(policy_confirmed_at, now)
+        if age > prepared.conditions.routing.residency_max_policy_age:
+            refusal = _rejected(prepared, request, DropReason.RESIDENCY_UNSATISFIABLE)
+            return replace(refusal, message=STALE_POLICY_MESSAGE)
+    plan = prepared.plan(model, rule, sheddable=request.priority < 0)
+    if plan.refused_at is not None:
+        return _rejected(prepared, request, _reason_of(plan.refused_at, request))
+    points = words(request.request_id)
+    choice: Choice | None
+    if prepared.profile.picker is Picker.WEIGHTED_DRAW:
+        draw = fraction(points[0])
+        choice = weighted_draw(plan, points, prepared.regions, excluded, tried, may_try)
+    else:
+        draw = None
+        choice = max_score(plan, points[1], prepared.profile.scorers, in_flight, excluded, tried)
+    if choice is None:
+        return _rejected(prepared, request, _left(plan, excluded, tried))
+    explanation = Explanation(
+        request.request_id,
+        prepared.snapshot.version,
+        prepared.revision,
+        (),
+        draw,
+        plan.panic,
+        "",
+        choice.passed_over,
+        choice.trial,
+    )
+    return Routed(choice.target, choice.fallbacks, explanation)
+
+
+def _rejected(prepared: Prepared, request: InferenceRequest, reason: DropReason) -> Rejected:
+    explanation = Explanation(request.request_id, prepared.snapshot.version, prepared.revision, ())
+    return Rejected(
+        reason, MESSAGES[reason].format(model=request.model), explanation, RETRY_AFTER.get(reason)
+    )
+
+
+def _reason_of(stage: Stage, request: InferenceRequest) -> DropReason:
+    if request.residency.nowhere:
+        return DropReason.JURISDICTION_DENIED
+    # The policy names the model, so that nobody serves it is the fleet's failing, not the caller's.
+    return DropReason.NO_HEALTHY_CLUSTER if stage is Stage.SERVES else REASONS[stage]
+
+
+def _left(plan: Plan, excluded: Excluded, tried: Collection[str]) -> DropReason:
+    """Return why nobody of a plan with members is left."""
+    names = [member.candidate.id for member in plan.members]
+    if any(name in tried for name in names):
+        return DropReason.ATTEMPTS_EXHAUSTED
+    reasons = {excluded[name] for name in names if name in excluded}
+    return next((reason for reason in _LEFT_LAST if reason in reasons), DropReason.NO_HEALTHY_CLUSTER)
+
+
+def explain(
+    prepared: Prepared,
+    request: InferenceRequest,
+    now: Instant,
+    *,
+    excluded: Excluded = NOBODY,
+    tried: Collection[str] = (),
+    may_try: Callable[[str], bool] = no_trials,
+    policy_confirmed_at: Instant | None = None,
+    in_flight: InFlight = NOTHING_SENT,
+) -> Decision:
+    """Return the same decision with a verdict on every candidate of the snapshot, in its order."""
+    decision = decide(
+        prepared,
+        request,
+        now,
+        excluded=excluded,
+        tried=tried,
+        may_try=may_try,
+        policy_confirmed_at=policy_confirmed_at,
+        in_flight=in_flight,
+    )
+    model = prepared.resolve(request)
+    if model is None:
+        verdicts = tuple(Verdict(c.id, DropReason.MODEL_NOT_FOUND) for c in prepared.snapshot.candidates)
+    else:
+        verdicts = _verdicts(prepared, request, model, excluded, tried, in_flight)
+    explanation = replace(decision.explanation, verdicts=verdicts)
+    if isinstance(decision, Routed):
+        return replace(decision, explanation=explanation)
+    return replace(decision, explanation=explanation)
+
+
+def _verdicts(
+    prepared: Prepared,
+    request: InferenceRequest,
+    model: ModelName,
+    excluded: Excluded,
+    tried: Collection[str],
+    in_flight: InFlight,
+) -> tuple[Verdict, ...]:
+    sheddable = request.priority < 0
+    plan = prepared.plan(model, request.residency, sheddable=sheddable)
+    limit = prepared.saturation_limit(sheddable=sheddable)
+    members = {member.candidate.id: member for member in prepared.members(model)}
+    scores: dict[str, tuple[tuple[str, float], ...]] = {}
+    if prepared.profile.picker is Picker.MAX_SCORE:
+        rows = score(plan.members, prepared.profile.scorers, in_flight, degraded=plan.panic)
+        scores = {m.candidate.id: parts for m, (_, parts) in zip(plan.members, rows, strict=True)}
+    planned = {member.candidate.id for member in plan.members}
+
+    def verdict(candidate: Candidate) -> Verdict:
+        member = members.get(candidate.id)
+        if member is None:
+            return Verdict(candidate.id, REASONS[Stage.SERVES], note="does not serve the model")
+        reason = _removed(member, candidate.id in planned)
+        weight = plan.near[0].share(candidate.id) if plan.near else 0.0
+        note = candidate.state.value
+        return Verdict(candidate.id, reason, weight, int(member.level), scores.get(candidate.id, ()), note)
+
+    def _removed(member: Member, kept: bool) -> DropReason | None:
+        name = member.candidate.id
+        stage = None if kept else refused_at(member, request.residency, limit)
+        if stage is not None:
+            return REASONS[stage]
+        return DropReason.ATTEMPTS_EXHAUSTED if name in tried else excluded.get(name)
+
+    return tuple(verdict(candidate) for candidate in prepared.snapshot.candidates)

@@ -1,0 +1,40 @@
+"""Refusals: the words and the retry hint for each reason a decision can refuse with.
+
+Status codes and OpenAI error forms live in `wire/status.py`. A message never tells an
+unknown model from one that the caller may not use, and never names clusters.
+"""
+
+from collections.abc import Mapping
+
+from services.core.outcomes import DropReason
+from services.core.units import Duration, seconds
+
+MESSAGES: Mapping[DropReason, str] = {
+    DropReason.MODEL_NOT_FOUND: "The model '{model}' does not exist or you do not have access to it.",
+    DropReason.JURISDICTION_DENIED: (
+        "The residency rules of this request leave no place where it may be processed."
+    ),
+    DropReason.RESIDENCY_UNSATISFIABLE: (
+        "No cluster that serves '{model}' lies where the residency rules of this request allow."
+    ),
+    DropReason.NO_HEALTHY_CLUSTER: "No healthy cluster can serve '{model}' right now.",
+    DropReason.DRAINED: "Every cluster that could serve '{model}' is being drained.",
+    DropReason.REPORT_POLICY_MISMATCH: (
+        "The clusters that could serve '{model}' report another place than the policy declares."
+    ),
+    DropReason.ATTEMPTS_EXHAUSTED: "Every cluster that could serve '{model}' has been tried.",
+    DropReason.SATURATED: "All capacity for '{model}' is in use at this priority.",
+}
+
+STALE_POLICY_MESSAGE = (
+    "The router's policy is too old to prove the residency rules of this request; it is refused until "
+    "the policy can be confirmed."
+)
+
+RETRY_AFTER: Mapping[DropReason, Duration] = {
+    DropReason.NO_HEALTHY_CLUSTER: seconds(2),
+    DropReason.ATTEMPTS_EXHAUSTED: seconds(1),
+    DropReason.SATURATED: seconds(1),
+    DropReason.DRAINED: seconds(2),
+}
+"""Where waiting can help, and how long: two good probes and a report take about 2 s, a queue drains faster."""
