@@ -1,0 +1,103 @@
+"""What follows from a change of the fleet: effects as values, for the shell to perform in order.
+
+Nothing here acts. `StateChanged` is for logs and metrics, `ClusterLost` for the request
+life cycle, the others for the router's own readiness. Apart from the events so that what
+happened and what is to be done are never confused.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from services.core.fleet import HealthState
+from services.core.locality import ClusterId
+from services.core.units import Duration
+
+
+class Reason(enum.Enum):
+    """Why a cluster changed: closed, so that it can label a metric."""
+
+    REPORT = "report"
+    SILENT = "silent"
+    PROBE_ANSWERED = "probe_answered"
+    UNREACHABLE = "unreachable"
+    CONNECT_FAILED = "connect_failed"
+    GATEWAY_ERRORS = "gateway_errors"
+    RETURNED = "returned"
+    TRIALS_PASSED = "trials_passed"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """The cluster moved from one state of the table to another."""
+
+    cluster: ClusterId
+    before: HealthState
+    after: HealthState
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEjected:
+    """Passive ejection for `span`, because of `reason`."""
+
+    cluster: ClusterId
+    reason: Reason
+    span: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRestored:
+    """Passive ejection has ended; the cluster is back on a ramp."""
+
+    cluster: ClusterId
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLost:
+    """Nothing more may go there: cancel its attempts without a first byte and send them elsewhere."""
+
+    cluster: ClusterId
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class BusSuspected:
+    """So many clusters fell silent at once that the bus is the likelier culprit (`fleet_bus_outage`)."""
+
+    silent: tuple[ClusterId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BusTrusted:
+    """Silence means something again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterIsolated:
+    """Every cluster is silent and every probe fails: this router suspects itself and is not ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterRejoined:
+    """A cluster was heard or answered again; the router trusts its own eyes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimersRestarted:
+    """The router had been paused for `late_by` beyond its deadline; nothing it missed is held against anyone."""
+
+    late_by: Duration
+
+
+Effect = (
+    StateChanged
+    | ClusterEjected
+    | ClusterRestored
+    | ClusterLost
+    | BusSuspected
+    | BusTrusted
+    | RouterIsolated
+    | RouterRejoined
+    | TimersRestarted
+)
