@@ -13,6 +13,7 @@ from typing import Final
 from services.cli.exit_codes import USAGE
 
 VERBS: Final = {
+    "simulate-pod": "services.cli.simulate_pod",
     "token": "services.cli.token",
 }
 

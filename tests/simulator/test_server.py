@@ -1,0 +1,388 @@
+"""The pod as a conversation over real sockets: endpoints, errors, faults one by one."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from openai import AsyncOpenAI, BadRequestError, NotFoundError, OpenAI, RateLimitError
+
+from services.simulator.assembly import RunningPod
+from services.simulator.faults import Faults
+from services.simulator.tokens import words
+from tests.simulator.pods import MODEL, QUICK, STUCK, chat, connected, raw_request, running_pod
+from tests.simulator.test_metrics_page import parsed, value
+from tests.support.wait import eventually
+
+
+@pytest.fixture
+async def pod() -> AsyncIterator[RunningPod]:
+    async with running_pod(pod="pod-7", aliases=("alias",)) as started:
+        yield started
+
+
+@pytest.fixture
+async def http(pod: RunningPod) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=f"http://{pod.address}") as client:
+        yield client
+
+
+def openai_client(pod: RunningPod) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"http://{pod.address}/v1", api_key="none", max_retries=0)
+
+
+# --- the official client ------------------------------------------------------------------------
+
+
+async def test_the_official_client_gets_a_whole_answer(pod: RunningPod) -> None:
+    async with openai_client(pod) as client:
+        answer = await client.chat.completions.create(
+            model=MODEL, max_tokens=6, n=2, messages=[{"role": "user", "content": "Hello"}]
+        )
+    assert [choice.message.content for choice in answer.choices] == [words(6)] * 2
+    assert [choice.finish_reason for choice in answer.choices] == ["length", "length"]
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 12)
+
+
+async def test_the_official_client_streams_with_usage_when_it_asks(pod: RunningPod) -> None:
+    async with openai_client(pod) as client:
+        stream = await client.chat.completions.create(
+            model="alias",
+            max_tokens=6,
+            n=2,
+            messages=[{"role": "user", "content": "Hello"}],
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        chunks = [chunk async for chunk in stream]
+    texts = {0: "", 1: ""}
+    for chunk in chunks:
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+    assert texts == {0: words(6), 1: words(6)}
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 12
+    assert not any(chunk.usage for chunk in chunks[:-1])
+
+
+async def test_the_official_client_completes_prompts_in_order(pod: RunningPod) -> None:
+    async with openai_client(pod) as client:
+        answer = await client.completions.create(model=MODEL, prompt=["one", "two"], max_tokens=3)
+        stream = await client.completions.create(model=MODEL, prompt="one", max_tokens=3, stream=True)
+        text = "".join([chunk.choices[0].text async for chunk in stream])
+        models = [model.id async for model in client.models.list()]
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    assert text == words(3)
+    assert models == [MODEL, "alias"]
+
+
+async def test_the_official_client_sees_errors_as_its_own(pod: RunningPod) -> None:
+    async with openai_client(pod) as client:
+        messages: Any = [{"role": "user", "content": "Hello"}]
+        with pytest.raises(NotFoundError, match="`nope` does not exist"):
+            await client.chat.completions.create(model="nope", messages=messages)
+        with pytest.raises(BadRequestError, match="maximum context length is 131072"):
+            await client.chat.completions.create(model=MODEL, messages=messages, max_tokens=131_072)
+        pod.configure({"failure_injection_rate": 100, "failure_types": ["rate_limit"]})
+        with pytest.raises(RateLimitError, match="Rate limit reached"):
+            await client.chat.completions.create(model=MODEL, messages=messages)
+
+
+async def test_the_synchronous_client_works_too(pod: RunningPod) -> None:
+    def converse() -> tuple[str | None, str]:
+        with OpenAI(base_url=f"http://{pod.address}/v1", api_key="none", max_retries=0) as client:
+            messages: Any = [{"role": "user", "content": "Hello"}]
+            answer = client.chat.completions.create(model=MODEL, messages=messages, max_tokens=4)
+            stream = client.chat.completions.create(model=MODEL, messages=messages, max_tokens=4, stream=True)
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+        return answer.choices[0].message.content, text
+
+    assert await asyncio.to_thread(converse) == (words(4), words(4))
+
+
+# --- the wire -----------------------------------------------------------------------------------
+
+
+async def test_a_stream_ends_with_the_end_mark_and_no_usage_unasked(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/v1/chat/completions", json=chat(stream=True))
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = answer.text.split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    assert "usage" not in answer.text
+    assert len(events) == 1 + 4 + 1 + 1 + 1
+
+
+async def test_an_answer_names_its_server_and_follows_the_clients_id(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/v1/chat/completions", json=chat(), headers={"x-request-id": "r-1"})
+    assert answer.headers["x-inference-pod"] == "pod-7"
+    assert int(answer.headers["x-inference-port"]) == http.base_url.port
+    assert answer.json()["id"] == "chatcmpl-r-1"
+
+
+async def test_an_answer_ends_by_itself_at_a_length_its_id_decides(http: httpx.AsyncClient) -> None:
+    headers = {"x-request-id": "r-1"}
+    first = (await http.post("/v1/chat/completions", json=chat(max_tokens=None), headers=headers)).json()
+    again = (await http.post("/v1/chat/completions", json=chat(max_tokens=600), headers=headers)).json()
+    forced = chat(max_tokens=600, ignore_eos=True)
+    whole = (await http.post("/v1/chat/completions", json=forced, headers=headers)).json()
+    assert first["choices"][0]["finish_reason"] == "stop"
+    assert first["usage"]["completion_tokens"] == again["usage"]["completion_tokens"]
+    assert whole["usage"]["completion_tokens"] == 600
+    assert whole["choices"][0]["finish_reason"] == "length"
+
+
+async def test_a_repeated_prompt_is_counted_as_cached(http: httpx.AsyncClient) -> None:
+    body = chat(messages=[{"role": "user", "content": "x" * 1000}])
+    cold = (await http.post("/v1/chat/completions", json=body)).json()
+    warm = (await http.post("/v1/chat/completions", json=body)).json()
+    salted = (await http.post("/v1/chat/completions", json=body | {"cache_salt": "other"})).json()
+    cached = [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in (cold, warm, salted)]
+    assert cached == [0, 240, 0]
+
+
+async def test_the_prefix_cache_can_be_off() -> None:
+    off = QUICK.model_copy(update={"prefix_caching": False})
+    async with running_pod(engine=off) as pod, httpx.AsyncClient(base_url=f"http://{pod.address}") as http:
+        body = chat(messages=[{"role": "user", "content": "x" * 1000}])
+        answers = [(await http.post("/v1/chat/completions", json=body)).json() for _ in range(2)]
+    assert answers[1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "status"),
+    [
+        ("POST", "/v1/chat/completions", b"{", 400),
+        ("POST", "/v1/chat/completions", b'{"messages":[{"role":"user","content":"x"}]}', 400),
+        ("POST", "/v1/completions", b'{"model":7,"prompt":"x"}', 400),
+        ("POST", "/v1/completions", b'{"model":"nope","prompt":"x"}', 404),
+        ("GET", "/v1/chat/completions", b"", 405),
+        ("GET", "/v1/nothing", b"", 404),
+    ],
+)
+async def test_an_error_has_openais_form(
+    http: httpx.AsyncClient, method: str, path: str, content: bytes, status: int
+) -> None:
+    answer = await http.request(method, path, content=content)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["code"] == status
+
+
+async def test_an_oversized_body_is_refused_in_the_same_form() -> None:
+    async with (
+        running_pod(body_max_bytes=1024) as pod,
+        httpx.AsyncClient(base_url=f"http://{pod.address}") as http,
+    ):
+        answer = await http.post("/v1/chat/completions", content=b"x" * 1025)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, 413)
+
+
+async def test_health_version_and_load_are_served(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/health")).status_code == 200
+    assert (await http.get("/ping")).status_code == 200
+    assert (await http.post("/ping")).status_code == 200
+    assert (await http.get("/version")).json() == {"version": "0.11.0"}
+
+
+async def test_metrics_follow_what_was_served(http: httpx.AsyncClient) -> None:
+    await http.post("/v1/chat/completions", json=chat(max_tokens=4))
+    answer = await http.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    samples = parsed(answer.content)
+    assert value(samples, "vllm:request_success_total", finished_reason="length", model_name=MODEL) == 1
+    assert value(samples, "vllm:generation_tokens_total") == 4
+    assert value(samples, "vllm:inter_token_latency_seconds_count") == 3
+
+
+async def test_metrics_show_what_runs_and_what_waits() -> None:
+    crowded = STUCK.model_copy(update={"max_num_seqs": 1})
+    async with (
+        running_pod(engine=crowded) as pod,
+        httpx.AsyncClient(base_url=f"http://{pod.address}") as http,
+    ):
+        calls = [asyncio.ensure_future(http.post("/v1/chat/completions", json=chat())) for _ in range(3)]  # noqa: TID251 -- awaited below
+        await eventually(lambda: pod.engine.running + pod.engine.waiting == 3, what="three in flight")
+        samples = parsed((await http.get("/metrics")).content)
+        assert value(samples, "vllm:num_requests_running") == 1
+        assert value(samples, "vllm:num_requests_waiting") == 2
+        assert value(samples, "vllm:kv_cache_usage_perc") > 0
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_vanished_client_aborts_its_sequences(stream: bool) -> None:
+    async with running_pod(engine=STUCK) as pod:
+        async with connected(pod) as (_, writer):
+            writer.write(raw_request(chat(stream=stream, n=3)))
+            await eventually(lambda: pod.engine.running + pod.engine.waiting == 3, what="three in flight")
+        await eventually(lambda: pod.engine.waiting == 0, what="the waiting ones to be gone")
+        assert pod.engine.tallies.finished["abort"] == 2
+
+
+async def test_pipelined_requests_are_answered_in_order(pod: RunningPod) -> None:
+    metrics = b"GET /metrics HTTP/1.1\r\nhost: pod\r\nconnection: close\r\n\r\n"
+    async with connected(pod) as (reader, writer):
+        writer.write(raw_request(chat(max_tokens=3)) + raw_request(chat(max_tokens=2, stream=True)) + metrics)
+        everything = await reader.read()
+    assert everything.count(b"HTTP/1.1 200 OK") == 3
+    order = [everything.index(mark) for mark in (b'"chat.completion"', b"data: [DONE]", b"vllm:num_requests")]
+    assert order == sorted(order)
+
+
+# --- faults -------------------------------------------------------------------------------------
+
+
+async def test_knobs_are_shown_and_changed_in_part(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/admin/config")).json() == Faults().document()
+    changed = await http.post("/admin/config", json={"extra-ttft-ms": 5})
+    assert changed.json() == Faults(extra_ttft_ms=5.0).document()
+    assert (await http.get("/admin/config")).json() == changed.json()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "unexpected end of data"),
+        (b"[1]", "expected a JSON object of knobs"),
+        (b'{"hang": 3, "extra_ttft_ms": 9}', "hang: expected true or false, not 3"),
+        (b'{"crash": "exit", "extra_ttft_ms": 9}', "crash: this pod can only do reset, not 'exit'"),
+    ],
+)
+async def test_a_wrong_change_is_refused_whole(http: httpx.AsyncClient, content: bytes, message: str) -> None:
+    answer = await http.post("/admin/config", content=content)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]["message"]
+    assert (await http.get("/admin/config")).json() == Faults().document()
+
+
+async def test_latency_knobs_reach_the_engine(pod: RunningPod, http: httpx.AsyncClient) -> None:
+    await http.post("/admin/config", json={"extra_ttft_ms": 30, "inter_token_factor": 20})
+    await http.post("/v1/chat/completions", json=chat())
+    tallies = pod.engine.tallies
+    assert tallies.time_to_first_token.sum_ns >= 30_000_000
+    assert tallies.inter_token.sum_ns == 3 * 20 * 1_010_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("rate_limit", 429),
+        ("invalid_api_key", 401),
+        ("context_length", 400),
+        ("server_error", 503),
+        ("invalid_request", 400),
+        ("model_not_found", 404),
+    ],
+)
+async def test_an_injected_failure_has_its_status(http: httpx.AsyncClient, kind: str, status: int) -> None:
+    await http.post("/admin/config", json={"failure_injection_rate": 100, "failure_types": [kind]})
+    answer = await http.post("/v1/chat/completions", json=chat())
+    assert answer.status_code == status
+    assert answer.json()["error"]["code"] == status
+    assert ("retry-after" in answer.headers) == (status == 429)
+    assert (await http.get("/health")).status_code == 200
+
+
+async def test_an_injection_depends_on_the_request_id(http: httpx.AsyncClient) -> None:
+    await http.post("/admin/config", json={"failure_injection_rate": 50})
+
+    async def statuses() -> list[int]:
+        return [
+            (
+                await http.post("/v1/chat/completions", json=chat(), headers={"x-request-id": f"r-{i}"})
+            ).status_code
+            for i in range(20)
+        ]
+
+    first = await statuses()
+    assert first == await statuses()
+    assert len(set(first)) > 1
+    assert 200 in first
+
+
+async def test_a_status_can_be_asked_for(http: httpx.AsyncClient) -> None:
+    for wanted, got in (("429", 429), ("503", 503), ("200", 400), ("many", 400)):
+        answer = await http.post("/v1/chat/completions", json=chat(), headers={"X-Return-Error": wanted})
+        assert answer.status_code == got
+
+
+async def test_a_hanging_pod_accepts_and_never_answers(pod: RunningPod, http: httpx.AsyncClient) -> None:
+    pod.configure({"hang": True})
+    async with connected(pod) as (reader, writer):
+        writer.write(raw_request(chat(stream=True)))
+        read = asyncio.ensure_future(reader.read(1))  # noqa: TID251 -- awaited below
+        # The probe travels on a later connection and is answered, so the request has been read by then.
+        assert (await http.get("/health")).status_code == 200
+        assert pod.engine.running + pod.engine.waiting == 0
+        pod.configure({"hang": False})
+        assert (await http.post("/v1/chat/completions", json=chat())).status_code == 200
+        assert not read.done()
+    assert await read == b""
+
+
+@pytest.mark.parametrize(
+    ("knob", "path"), [({"metrics": "hang"}, "/metrics"), ({"probes": "hang"}, "/health")]
+)
+async def test_a_page_can_hang_while_inference_goes_on(
+    pod: RunningPod, http: httpx.AsyncClient, knob: dict[str, str], path: str
+) -> None:
+    pod.configure(knob)
+    hanging = asyncio.ensure_future(http.get(path))  # noqa: TID251 -- cancelled and awaited below
+    await eventually(lambda: pod.connections == 1, what="the hanging request's connection")
+    assert (await http.post("/v1/chat/completions", json=chat())).status_code == 200
+    assert not hanging.done()
+    hanging.cancel()
+    await asyncio.gather(hanging, return_exceptions=True)
+
+
+async def test_probes_can_fail(pod: RunningPod, http: httpx.AsyncClient) -> None:
+    pod.configure({"probes": "fail"})
+    assert [(await http.get(path)).status_code for path in ("/health", "/ping")] == [503, 503]
+
+
+async def test_metrics_can_be_wrong_in_each_way(pod: RunningPod, http: httpx.AsyncClient) -> None:
+    async def samples(kind: str) -> dict[Any, float]:
+        pod.configure({"metrics": kind})
+        return parsed((await http.get("/metrics")).content)
+
+    assert math.isnan(value(await samples("nan"), "vllm:kv_cache_usage_perc"))
+    assert value(await samples("zero"), "vllm:num_requests_running") == 0
+    assert "vllm:kv_cache_usage_perc" not in {name for name, _ in await samples("missing_kv")}
+    assert "vllm:gpu_cache_usage_perc" in {name for name, _ in await samples("old_names")}
+    assert "vllm:kv_cache_usage_perc" in {name for name, _ in await samples("none")}
+
+
+async def test_a_frozen_page_stays_until_it_thaws(pod: RunningPod, http: httpx.AsyncClient) -> None:
+    pod.configure({"metrics": "frozen"})
+    before = (await http.get("/metrics")).content
+    await http.post("/v1/chat/completions", json=chat())
+    pod.configure({"extra_ttft_ms": 1})
+    assert (await http.get("/metrics")).content == before
+    pod.configure({"metrics": "none"})
+    assert (await http.get("/metrics")).content != before
+
+
+async def test_the_reset_knob_resets_every_connection_and_the_pod_stays(pod: RunningPod) -> None:
+    async with connected(pod) as (reader, writer):
+        writer.write(raw_request({"crash": "reset"}, "/admin/config"))
+        with pytest.raises(ConnectionResetError):
+            await reader.read(1)
+    async with httpx.AsyncClient(base_url=f"http://{pod.address}") as http:
+        assert (await http.get("/health")).status_code == 200
+
+
+async def test_the_exit_knob_ends_the_process_it_was_given() -> None:
+    exits: list[str] = []
+
+    def leave() -> None:
+        exits.append("gone")
+
+    async with running_pod(exit_process=leave) as pod, connected(pod) as (_, writer):
+        writer.write(raw_request({"crash": "exit"}, "/admin/config"))
+        await eventually(lambda: exits == ["gone"], what="the exit")
