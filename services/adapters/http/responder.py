@@ -87,6 +87,11 @@ class Responder:
         return self._channel is not None
 
     @property
+    def paused(self) -> bool:
+        """Whether the client is slow and should be sent no more for now."""
+        return self._drained is not None
+
+    @property
     def peer(self) -> str:
         """The client's address, for logs and limits; empty once the answer is over."""
         return self._channel.peer if self._channel is not None else ""

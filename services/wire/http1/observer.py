@@ -1,9 +1,10 @@
 """Observers of response bodies: first event, usage, in-band errors and the end mark.
 
-They read a copy of what is relayed and never delay or alter it, except that the event observer
-can leave usage-only events out when told to. Best effort by design: what they cannot read is
-relayed all the same and its usage stays unknown. They hold a bounded tail, never the body.
-Apart from the relay so that every split point is a test.
+The event observer lets whole events on: no client can use half an event, and one that was cut off
+could not be followed by a readable error. Nothing is altered, except that usage-only events are
+left out when told to. Best effort by design: what cannot be read is relayed all the same and its
+usage stays unknown. Observers keep a bounded tail, never the body. Apart from the relay so that
+every split point is a test.
 """
 
 import re
@@ -15,8 +16,8 @@ from typing import Final, Protocol
 _USAGE: Final = re.compile(rb'"usage"\s{0,8}:\s{0,8}\{')
 _USAGE_LENGTH_MAX: Final = 25
 _NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
-_ERROR_EVENT: Final = re.compile(rb'^(?:event: ?error[ \t]*$|data: ?\{\s*"error"\s*:\s*[{"\[])', re.MULTILINE)
-_DONE: Final = re.compile(rb"^data: ?\[DONE\]", re.MULTILINE)
+_ERROR_LINE: Final = re.compile(rb'data: ?\{\s*"error"\s*:\s*[{"\[]|event: ?error\s*$', re.MULTILINE)
+_DONE_LINE: Final = re.compile(rb"data: ?\[DONE\]")
 _BLOCK: Final = re.compile(rb".+?(?:\n\n|\n\r\n?|\r\r\n?|\Z)", re.DOTALL)
 
 # An event longer than this is relayed unread: the tail must stay bounded whatever the upstream sends.
@@ -60,7 +61,7 @@ class EventObserver:
     first_event: payload of the first event that is not a comment. error: payload of the first
     event that reports an error. usage_event: payload of the last event with a usage object: usage
     is cumulative, never summed. done: `[DONE]` was seen. data_lines: data lines seen so far.
-    drop_usage: leave out events whose only content is usage; then incomplete events are held back.
+    drop_usage: leave out events whose only content is usage.
     """
 
     __slots__ = ("_drop_usage", "_tail", "data_lines", "done", "error", "first_event", "usage_event")
@@ -82,10 +83,10 @@ class EventObserver:
     @property
     def holding(self) -> bool:
         """Whether bytes are held back until their event is complete."""
-        return self._drop_usage and bool(self._tail)
+        return bool(self._tail)
 
     def feed(self, body: bytes) -> bytes:
-        """Observe body bytes; return those that may go on now (all of them unless usage is dropped)."""
+        """Observe body bytes; return the whole events that may go on now: body itself when it passes whole."""
         tail = self._tail
         if not tail and body.endswith(b"\n\n"):
             return self._observe(body)
@@ -95,18 +96,16 @@ class EventObserver:
         if cut == 0 and len(tail) > EVENT_BYTES_MAX:
             cut = len(tail)
         if cut == 0:
-            return b"" if self._drop_usage else body
+            return b""
         region = body if cut == len(body) and not before else bytes(tail[:cut])
         del tail[:cut]
-        released = self._observe(region)
-        return released if self._drop_usage else body
+        return self._observe(region)
 
     def finish(self) -> bytes:
-        """Observe an event that the end of the body left without its blank line; return it if it was held."""
+        """Observe and return an event that the end of the body left without its blank line."""
         region = bytes(self._tail)
         self._tail.clear()
-        released = self._observe(region) if region else b""
-        return released if self._drop_usage else b""
+        return self._observe(region) if region else b""
 
     def usage_object(self) -> bytes | None:
         """The JSON bytes of the last usage object seen, cut out of its event."""
@@ -125,29 +124,38 @@ class EventObserver:
         if self.error is None and b"error" in text:
             self._look_for_error(text)
         if not self.done and b"[DONE]" in text:
-            self.done = _DONE.search(text) is not None
-        if b'"usage"' in text and _USAGE.search(text):
-            return self._take_usage(region)
-        return region
+            self.done = _find_line(text, b"[DONE]", _DONE_LINE) >= 0
+        return self._take_usage(region, text) if b'"usage"' in text else region
 
     def _look_for_error(self, text: bytes) -> None:
-        found = _ERROR_EVENT.search(text)
-        if found is not None:
-            start = text.rfind(b"\n\n", 0, found.start()) + 1
-            self.error = _first_payload(text[start:]) or b""
+        at = _find_line(text, b"error", _ERROR_LINE)
+        if at >= 0:
+            self.error = _first_payload(text[text.rfind(b"\n\n", 0, at) + 1 :]) or b""
 
-    def _take_usage(self, region: bytes) -> bytes:
-        kept: list[bytes] = []
-        dropped = False
-        for block in _BLOCK.findall(region):
-            payload = _payload(block)
-            if _USAGE.search(payload):
-                self.usage_event = payload
-                if self._drop_usage and _NO_CHOICES.search(payload):
-                    dropped = True
-                    continue
-            kept.append(block)
-        return b"".join(kept) if dropped else region
+    def _take_usage(self, region: bytes, text: bytes) -> bytes:
+        """Remember the last usage event; leave usage-only events out when told to."""
+        last = _last_usage(text)
+        if last is None:
+            return region
+        start, end = _event_around(text, last)
+        self.usage_event = _payload(text[start:end])
+        if not self._drop_usage or b'"choices"' not in text:
+            return region
+        if text is not region:
+            blocks = _BLOCK.findall(region)
+            kept = [block for block in blocks if not _is_usage_only(block)]
+            return region if len(kept) == len(blocks) else b"".join(kept)
+        kept = []
+        since = 0
+        for found in _USAGE.finditer(region):
+            start, end = _event_around(region, found)
+            if start >= since and _is_usage_only(region[start:end]):
+                kept.append(region[since:start])
+                since = end
+        if not since:
+            return region
+        kept.append(region[since:])
+        return b"".join(kept)
 
 
 class PlainObserver:
@@ -211,6 +219,17 @@ def _after_last_boundary(data: bytearray, start: int) -> int:
     return cut
 
 
+def _find_line(text: bytes, word: bytes, line: re.Pattern[bytes]) -> int:
+    """Return where the first line that matches begins, or -1; only lines that hold the word are tried."""
+    at = text.find(word)
+    while at >= 0:
+        start = text.rfind(b"\n", 0, at) + 1
+        if line.match(text, start):
+            return start
+        at = text.find(word, at + 1)
+    return -1
+
+
 def _payload(block: bytes) -> bytes:
     """Join the data lines of one event; empty for a comment."""
     lines = [line[5:] for line in block.splitlines() if line.startswith(b"data:")]
@@ -227,10 +246,26 @@ def _first_payload(text: bytes) -> bytes | None:
 
 
 def _last_usage(text: bytes) -> re.Match[bytes] | None:
-    if b'"usage"' not in text:
-        return None
-    matches = list(_USAGE.finditer(text))
-    return matches[-1] if matches else None
+    """Find the last usage object from the end: a burst of events is read once, not event by event."""
+    at = text.rfind(b'"usage"')
+    while at >= 0:
+        found = _USAGE.match(text, at)
+        if found is not None:
+            return found
+        at = text.rfind(b'"usage"', 0, at)
+    return None
+
+
+def _event_around(text: bytes, found: re.Match[bytes]) -> tuple[int, int]:
+    """Return the bounds of the event a match lies in, blank line included; text ends its lines with LF."""
+    before = text.rfind(b"\n\n", 0, found.start())
+    after = text.find(b"\n\n", found.end())
+    return (0 if before < 0 else before + 2, len(text) if after < 0 else after + 2)
+
+
+def _is_usage_only(block: bytes) -> bool:
+    payload = _payload(block)
+    return _USAGE.search(payload) is not None and _NO_CHOICES.search(payload) is not None
 
 
 def _last_usage_object(text: bytes) -> bytes | None:

@@ -122,6 +122,10 @@ class Passage:
         self._in_step = False
         return chunk(passed) + LAST_CHUNK if complete else chunk(passed)
 
+    def append(self, data: bytes) -> bytes:
+        """Return the client bytes that add data after what has passed and end the body; only if can_append."""
+        return chunk(data) + LAST_CHUNK if self.outgoing is Outgoing.CHUNKED else data
+
     def _open_ended(self) -> Outgoing:
         return Outgoing.CHUNKED if self._client_minor_version >= 1 else Outgoing.UNTIL_CLOSE
 

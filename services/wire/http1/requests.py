@@ -100,7 +100,7 @@ class RequestParser:
     _begun: bool
     _head_complete: bool
     _head_fed: int
-    _head_size: int
+    _trailer_size: int
     _target: bytes
     _body_size: int
     _hosts: int
@@ -110,9 +110,12 @@ class RequestParser:
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
+        self._header_count = limits.header_count
         self._parser = httptools.HttpRequestParser(self)
         self._items: list[Request | Refusal] = []
         self._refusal: Refusal | None = None
+        self._read_size = 0
+        self._first_read = 0
         self._reset()
 
     def feed(self, data: bytes) -> list[Request | Refusal]:
@@ -122,6 +125,9 @@ class RequestParser:
         """
         if self._refusal is not None:
             return []
+        self._read_size = len(data)
+        if self._begun and not self._head_complete:
+            self._head_fed += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -132,10 +138,8 @@ class RequestParser:
         except httptools.HttpParserError as error:
             self._end_with(_classify(error))
         else:
-            if not self._head_complete:
-                self._head_fed += len(data)
-                if self._head_fed > self._limits.head_bytes and self._begun:
-                    self._end_with(_HEAD_TOO_LARGE)
+            if self._begun and not self._head_complete and self._head_fed > self._limits.head_bytes:
+                self._end_with(_HEAD_TOO_LARGE)
         items = self._items
         if items:
             self._items = []
@@ -171,6 +175,7 @@ class RequestParser:
             raise _Refused(_TOO_MANY_PIPELINED)
         self._reset()
         self._begun = True
+        self._first_read = self._read_size
 
     def on_url(self, part: bytes) -> None:
         """Collect the target; llhttp hands it over in pieces when reads split it."""
@@ -180,22 +185,24 @@ class RequestParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect one header line, or skip a trailer field."""
+        headers = self._headers
         if self._head_complete:
-            self._count_head(
-                name, value
-            )  # A trailer: counted against the limit, never merged into the headers.
+            self._skip_trailer(len(name) + len(value))
             return
         name = name.lower()
         if value and value[-1] in b" \t":
             value = value.rstrip(b" \t")
-        self._headers.append((name, value))
-        self._count_head(name, value)
+        headers.append((name, value))
+        if len(headers) > self._header_count:
+            raise _Refused(_HEAD_TOO_LARGE)
         if name in _READ_HERE:
             self._note(name, value)
 
     def on_headers_complete(self) -> None:
         """Check what only a whole head can tell."""
         self._head_complete = True
+        if self._first_read + self._head_fed > self._limits.head_bytes:
+            self._measure_head()
         version = self._parser.get_http_version()
         if version == "1.1":
             if self._hosts != 1:
@@ -237,13 +244,12 @@ class RequestParser:
             )
         )
         self._begun = self._head_complete = False
-        self._head_fed = 0
 
     def _reset(self) -> None:
         self._begun = False
         self._head_complete = False
         self._head_fed = 0
-        self._head_size = 0
+        self._trailer_size = 0
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
@@ -253,13 +259,16 @@ class RequestParser:
         self._chunked = False
         self._expects_continue = False
 
-    def _count_head(self, name: bytes, value: bytes) -> None:
-        self._head_size += len(name) + len(value) + 4
-        limits = self._limits
-        if (
-            self._head_size + len(self._target) > limits.head_bytes
-            or len(self._headers) > limits.header_count
-        ):
+    def _measure_head(self) -> None:
+        """The reads that held the head were long enough; find out how much of them is head."""
+        size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
+        if size > self._limits.head_bytes:
+            raise _Refused(_HEAD_TOO_LARGE)
+
+    def _skip_trailer(self, size: int) -> None:
+        """Trailers are never merged into the headers (RFC 9110 6.5.1); they count against the head's limit."""
+        self._trailer_size += size + 4
+        if self._trailer_size > self._limits.head_bytes:
             raise _Refused(_HEAD_TOO_LARGE)
 
     def _note(self, name: bytes, value: bytes) -> None:

@@ -5,9 +5,9 @@ and whether they stand at a chunk boundary, so that a relay can pass framing on 
 no socket and judges no status. Apart from the pool so that each conversation is tested as bytes.
 """
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 import httptools
 
@@ -27,12 +27,12 @@ class ResponseError(Exception):
     """The upstream's bytes are not one valid HTTP/1.1 response; the connection is unusable."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(NamedTuple):
     """The final head of a response.
 
     headers: (lowercase name, value) pairs in order. content_length: bytes, None unless framing is
-    LENGTH. keep_alive: whether the connection may serve another request afterwards.
+    LENGTH. keep_alive: whether the connection may serve another request afterwards. is_event_stream:
+    whether the body is server-sent events, whatever the media type's parameters or letter case.
     """
 
     status: int
@@ -40,6 +40,7 @@ class ResponseHead:
     framing: BodyFraming
     content_length: int | None
     keep_alive: bool
+    is_event_stream: bool = False
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of a lowercase header name."""
@@ -47,14 +48,6 @@ class ResponseHead:
             if key == name:
                 return value
         return None
-
-    @property
-    def is_event_stream(self) -> bool:
-        """Whether the body is server-sent events, whatever the parameters or letter case."""
-        media_type = self.header(b"content-type")
-        return (
-            media_type is not None and media_type.partition(b";")[0].strip().lower() == b"text/event-stream"
-        )
 
 
 _HEAD_END: Final = b"\r\n\r\n"
@@ -71,14 +64,29 @@ class ResponseParser:
 
     head: ResponseHead | None
     complete: bool
-    at_boundary: bool
 
     def __init__(self, limits: ResponseLimits) -> None:
         self._limits = limits
+        self._pieces: list[bytes] = []
+        self._open_chunk: list[bool] = []
+        # llhttp calls these three for every chunk; bound to C functions they cost no Python frame.
+        self.on_body = self._pieces.append
+        self.on_chunk_header = partial(self._open_chunk.append, True)  # append takes no keyword
+        self.on_chunk_complete = self._open_chunk.clear
         self._parser = httptools.HttpResponseParser(self)
         self._spent = False
         self._awaited = False
         self._reset(head_only=False)
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether the bytes so far end outside any chunk."""
+        return not self._open_chunk
+
+    @property
+    def started(self) -> bool:
+        """Whether any byte of the awaited response has come."""
+        return self.head is not None or bool(self._held) or self._interim > 0
 
     def expect(self, *, head_only: bool = False) -> None:
         """Prepare for the response of the next request; head_only for HEAD, whose answer has no body."""
@@ -107,15 +115,12 @@ class ResponseParser:
         pieces.clear()
         return body
 
-    def end(self) -> None:
-        """The peer closed its side: completes a close-delimited body, is an error otherwise."""
-        if self.complete:
-            return
+    def end(self) -> bool:
+        """The peer closed its side in order: True if that completes the response (a close-delimited body)."""
         if self.head is not None and self.head.framing is BodyFraming.CLOSE:
             self.complete = True
             self._spent = True
-            return
-        raise ResponseError("the upstream closed before the response was complete")
+        return self.complete
 
     def close(self) -> None:
         """Break the reference cycle with llhttp's callbacks."""
@@ -125,12 +130,13 @@ class ResponseParser:
     def _reset(self, *, head_only: bool) -> None:
         self.head = None
         self.complete = False
-        self.at_boundary = True
         self._head_only = head_only
         self._held = b""
         self._interim = 0
         self._headers: list[tuple[bytes, bytes]] = []
-        self._pieces: list[bytes] = []
+        self._pieces.clear()
+        self._open_chunk.clear()
+        self._event_stream = False
         self._content_length: int | None = None
         self._chunked = False
 
@@ -188,6 +194,7 @@ class ResponseParser:
         if self.complete or not self._awaited:
             raise ResponseError("bytes after the end of the response")
         self._headers = []
+        self._event_stream = False
         self._content_length = None
         self._chunked = False
 
@@ -203,6 +210,9 @@ class ResponseParser:
             raise ResponseError("too many response headers")
         if name == b"content-length":
             self._content_length = int(value)
+        elif name == b"content-type":
+            media_type = value.partition(b";")[0].rstrip().lower()
+            self._event_stream = media_type == b"text/event-stream"
         elif name == b"transfer-encoding":
             if value.lower() != b"chunked":
                 raise ResponseError("the transfer coding is not chunked")
@@ -234,23 +244,12 @@ class ResponseParser:
             framing,
             self._content_length if framing is BodyFraming.LENGTH else None,
             framing is not BodyFraming.CLOSE and parser.should_keep_alive(),
+            self._event_stream,
         )
         if self._head_only:
             # llhttp cannot be told that a HEAD answer has no body, so this parser is not used again.
             self.complete = True
             self._spent = True
-
-    def on_chunk_header(self) -> None:
-        """A chunk has begun."""
-        self.at_boundary = False
-
-    def on_body(self, part: bytes) -> None:
-        """Collect a piece of the body."""
-        self._pieces.append(part)
-
-    def on_chunk_complete(self) -> None:
-        """A chunk has ended, its CRLF included."""
-        self.at_boundary = True
 
     def on_message_complete(self) -> None:
         """The response has ended (an interim one ends with its head)."""
