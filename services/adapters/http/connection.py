@@ -37,6 +37,8 @@ class Phase(Enum):
 
 # Answers one request; called in the event loop when the request is complete and must not block.
 RequestHandler = Callable[[Request, Responder], None]
+# Judges a head whose body has not arrived; True when it has answered, so that the body is not read.
+Screen = Callable[[Request, Responder], bool]
 # Answers a refused request: renders the error in the door's own form.
 RefusalHandler = Callable[[Refusal, Responder], None]
 
@@ -47,6 +49,7 @@ class ConnectionOwner(Protocol):
     limits: RequestLimits
     handler: RequestHandler
     refuse: RefusalHandler
+    screen: Screen | None
     draining: bool
 
     def opened(self, connection: "ServerConnection") -> bool:
@@ -205,6 +208,8 @@ class ServerConnection(asyncio.Protocol):
     def _await_rest(self) -> None:
         parser = self._parser
         if parser.mid_body:
+            if self.phase is not Phase.BODY and self._screened():
+                return
             if parser.take_expectation():
                 self._transport.write(CONTINUE)
             phase = Phase.BODY
@@ -214,6 +219,20 @@ class ServerConnection(asyncio.Protocol):
             return
         if self.phase is not phase:
             self._set_phase(phase)
+
+    def _screened(self) -> bool:
+        """Let the owner judge the head before the body is read; an answer ends the connection."""
+        screen = self._owner.screen
+        if screen is None:
+            return False
+        head = self._parser.head()
+        self._current = responder = Responder(self, head)
+        self._last_answer = True
+        if screen(head, responder):
+            return True
+        self._current = None
+        self._last_answer = False
+        return False
 
     def _bound_pipeline(self) -> None:
         """Stop reading while answers are owed for requests already received."""

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from services.adapters.http.connection import Phase, RefusalHandler, RequestHandler, ServerConnection
+from services.adapters.http.connection import Phase, RefusalHandler, RequestHandler, Screen, ServerConnection
 from services.adapters.http.responder import ClientGone, Responder
 from services.wire.http1.limits import RequestLimits
 from services.wire.http1.requests import Refusal, Request
@@ -65,7 +65,8 @@ class HttpServer:
     """Serve one handler on any number of listening sockets; see the module for its use.
 
     refuse answers requests that never become a Request (bad framing, too large, too slow, server
-    full) and handlers that raise.
+    full) and handlers that raise. screen judges heads whose body is still to come, so that what can be
+    refused from the head alone is refused before the body is read.
     """
 
     def __init__(
@@ -74,10 +75,12 @@ class HttpServer:
         options: ServerOptions | None = None,
         *,
         refuse: RefusalHandler = plain_refusal,
+        screen: Screen | None = None,
     ) -> None:
         self.options = options or ServerOptions()
         self.handler = handler
         self.refuse = refuse
+        self.screen = screen
         self.limits = self.options.limits
         self.draining = False
         self.requests_refused_full = 0

@@ -155,6 +155,17 @@ class RequestParser:
         """Whether a head is complete and its body is not."""
         return self._begun and self._head_complete
 
+    def head(self) -> Request:
+        """Return the head whose body is still to come, as a request without body; only while `mid_body`."""
+        return Request(
+            self._parser.get_method(),
+            self._target,
+            self._headers,
+            minor_version=self._minor_version,
+            keep_alive=False,
+            expects_continue=self._expects_continue,
+        )
+
     def take_expectation(self) -> bool:
         """Whether `100 Continue` is due now: asked for, body wanted, not yet told. True only once."""
         if self._expects_continue and self._begun and self._head_complete and self._body_size == 0:
