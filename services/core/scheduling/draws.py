@@ -5,9 +5,10 @@ so a decision can be replayed. Integers throughout, so that drawing without repl
 exact. Apart from the plan, which decides what stands in a table.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
+from itertools import accumulate
 from struct import Struct
 
 WORD_BITS = 64
@@ -36,7 +37,7 @@ def fraction(word: int) -> float:
 class DrawTable:
     """Candidates with shares. Entries without a positive weight are left out; ids are distinct."""
 
-    __slots__ = ("_ends", "_weights", "ids", "index", "total")
+    __slots__ = ("_ends", "_starts", "_weights", "ids", "index", "total")
 
     def __init__(self, entries: Sequence[tuple[str, float]]) -> None:
         weighted = [(name, weight) for name, weight in entries if weight > 0]
@@ -44,12 +45,9 @@ class DrawTable:
         self.ids = tuple(name for name, _ in weighted)
         self.index = {name: place for place, name in enumerate(self.ids)}
         self._weights = [max(1, round(weight / whole * RESOLUTION)) for _, weight in weighted]
-        self._ends: list[int] = []
-        end = 0
-        for weight in self._weights:
-            end += weight
-            self._ends.append(end)
-        self.total = end
+        self._ends = list(accumulate(self._weights))
+        self._starts = [0, *self._ends[:-1]]
+        self.total = sum(self._weights)
 
     def share(self, name: str) -> float:
         """Return the share (0..1) of a candidate; 0 for one that is not in the table."""
@@ -60,19 +58,30 @@ class DrawTable:
         """Return the candidate at point `word`; the table must not be empty."""
         return self.ids[bisect_right(self._ends, (word * self.total) >> WORD_BITS)]
 
-    def draw_without(self, word: int, without: Iterable[str]) -> str | None:
-        """Return the candidate at `word` among those not in `without`, by their shares; None if none is left."""
-        index = self.index
-        gone = sorted([index[name] for name in without if name in index])
-        weights = self._weights
+    def draw_more(self, points: Sequence[int], taken: list[str], without: Collection[str] = ()) -> None:
+        """Append to `taken` one candidate per point, by their shares among those left.
+
+        Neither a candidate already in `taken` nor one in `without` is drawn; it stops when none is left.
+        """
+        find, weights, starts, ends = self.index.get, self._weights, self._starts, self._ends
         left = self.total
-        for place in gone:
+        gone: list[int] = []
+        for name in {*taken, *without} if without else taken:
+            place = find(name)
+            if place is not None:
+                gone.append(place)
+                left -= weights[place]
+        gone.sort()
+        for word in points:
+            if left <= 0:
+                return
+            # A point among those left is moved past every gone entry that begins at or before it.
+            point = (word * left) >> WORD_BITS
+            for place in gone:
+                if point < starts[place]:
+                    break
+                point += weights[place]
+            place = bisect_right(ends, point)
+            taken.append(self.ids[place])
             left -= weights[place]
-        if left <= 0:
-            return None
-        point = (word * left) >> WORD_BITS
-        for place in gone:
-            if point < self._ends[place] - weights[place]:
-                break
-            point += weights[place]
-        return self.ids[bisect_right(self._ends, point)]
+            insort(gone, place)

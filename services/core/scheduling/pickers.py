@@ -7,7 +7,7 @@ come from the request id.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from services.core.outcomes import DropReason
 from services.core.scheduling.draws import DrawTable
@@ -25,8 +25,7 @@ FALLBACKS_MAX = NEAR_FALLBACKS + FAR_FALLBACKS
 them lie in other regions than the target, because clusters of one region die together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """A picker's answer. `passed_over` met the draw but were excluded, tried, or had no trial free."""
 
     target: str
@@ -44,62 +43,66 @@ def weighted_draw(
     may_try: Callable[[str], bool],
 ) -> Choice | None:
     """Draw a target from the plan's tables; None when nobody is left."""
-    passed_over: list[str] = []
-    target: str | None = None
-    trial = False
     near = plan.near
+    without: Collection[str] = {*excluded, *tried} if excluded or tried else ()
     if plan.trial_point and (points[7] < plan.trial_point or not near):
-        target = _trial(plan.trials, points[6], excluded, tried, may_try, passed_over)
-        trial = target is not None
-    if target is None and near:
-        target = near[0].draw(points[0])
-        if target in excluded or target in tried:
-            passed_over.append(target)
-            target = _next(near, points[1], [], excluded, tried)
-    if target is None:
+        trial = _trial(plan.trials, points[6], without, may_try)
+        if trial.target:
+            return _with_fallbacks(trial, plan, points, regions, without)
+        passed_over = trial.passed_over
+    else:
+        passed_over = ()
+    if not near:
         return None
+    target = near[0].draw(points[0])
+    if target in without:
+        passed_over = (*passed_over, target)
+        # A second point, because the first is known to lie among those that are gone.
+        redrawn: list[str] = []
+        for table in near:
+            if not redrawn:
+                table.draw_more(points[1:2], redrawn, without)
+        if not redrawn:
+            return None
+        target = redrawn[0]
+    return _with_fallbacks(Choice(target, (), passed_over), plan, points, regions, without)
+
+
+def _with_fallbacks(
+    choice: Choice, plan: Plan, points: Sequence[int], regions: Mapping[str, str], without: Collection[str]
+) -> Choice:
+    """Return `choice` with fallbacks: near ones, then such outside its region, then whoever is left."""
+    target, _, passed_over, trial = choice
     taken = [target]
-    for word in points[2 : 2 + NEAR_FALLBACKS]:
-        name = _next(near, word, taken, excluded, tried)
-        if name is None:
-            return Choice(target, tuple(taken[1:]), tuple(passed_over), trial)
-        taken.append(name)
-    far = plan.far(regions[target])
-    for word in points[2 + NEAR_FALLBACKS : 2 + FALLBACKS_MAX]:
-        name = _next(far, word, taken, excluded, tried) or _next(near, word, taken, excluded, tried)
-        if name is None:
-            break
-        taken.append(name)
-    return Choice(target, tuple(taken[1:]), tuple(passed_over), trial)
+    _fill(plan.near, points, taken, 1 + NEAR_FALLBACKS, without)
+    _fill(plan.far(regions[target]), points, taken, 1 + FALLBACKS_MAX, without)
+    if len(taken) <= FALLBACKS_MAX:
+        _fill(plan.near, points, taken, 1 + FALLBACKS_MAX, without)
+    return Choice(target, tuple(taken[1:]), passed_over, trial)
 
 
-def _next(
-    tables: Sequence[DrawTable], word: int, taken: list[str], excluded: Excluded, tried: Collection[str]
-) -> str | None:
-    """Draw one that is not taken, excluded or tried, from the first table that has one left."""
+def _fill(
+    tables: Sequence[DrawTable], points: Sequence[int], taken: list[str], size: int, without: Collection[str]
+) -> None:
+    """Draw from each table in order until `taken` has `size` members; each place has a point of its own."""
     for table in tables:
-        name = table.draw_without(word, taken)
-        if name is not None and (name in excluded or name in tried):
-            name = table.draw_without(word, {*taken, *excluded, *tried})
-        if name is not None:
-            return name
-    return None
+        have = len(taken)
+        if have >= size:
+            return
+        table.draw_more(points[have + 1 : size + 1], taken, without)
 
 
-def _trial(
-    trials: DrawTable,
-    word: int,
-    excluded: Excluded,
-    tried: Collection[str],
-    may_try: Callable[[str], bool],
-    passed_over: list[str],
-) -> str | None:
-    """Draw a cluster on probation that has a trial free."""
-    while (name := trials.draw_without(word, passed_over)) is not None:
-        if name not in excluded and name not in tried and may_try(name):
-            return name
-        passed_over.append(name)
-    return None
+def _trial(trials: DrawTable, word: int, without: Collection[str], may_try: Callable[[str], bool]) -> Choice:
+    """Draw a cluster on probation that has a trial free; the target is empty when none has."""
+    met: list[str] = []
+    asked = 0
+    while True:
+        trials.draw_more((word,), met, without)
+        if len(met) == asked:
+            return Choice("", (), tuple(met))
+        if may_try(met[asked]):
+            return Choice(met[asked], (), tuple(met[:asked]), trial=True)
+        asked += 1
 
 
 def score(
