@@ -238,7 +238,8 @@ class Engine:
         for sequence in run.plan.decode:
             if sequence.aborted:
                 continue
-            self._scheduler.grow(sequence, done)
+            if done > 1:  # The plan reserved the first step's block.
+                self._scheduler.grow(sequence, done)
             sequence.computed += done
             sequence.produced += done
             produced += done

@@ -90,9 +90,18 @@ class Scheduler:
 
     def _plan_running(self, plan: StepPlan, budget: int) -> int:
         index = 0
+        block_size = self._profile.block_size
+        decode = plan.decode
         while index < len(self.running) and budget > 0:
             sequence = self.running[index]
-            tokens = min(sequence.known_tokens - sequence.computed, budget)
+            missing = sequence.request.prompt_tokens + sequence.produced - sequence.computed
+            if missing == 1 and sequence.produced and sequence.computed % block_size:
+                # Nearly every sequence of nearly every step: it decodes, and its last block has room.
+                decode.append(sequence)
+                budget -= 1
+                index += 1
+                continue
+            tokens = min(missing, budget)
             while not self.grow(sequence, tokens):
                 victim = self.running.pop()
                 self._preempt(victim)

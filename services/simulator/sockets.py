@@ -11,7 +11,7 @@ import socket
 import struct
 from typing import cast
 
-from services.adapters.http.connection import RefusalHandler, RequestHandler, ServerConnection
+from services.adapters.http.connection import RefusalHandler, RequestHandler, Screen, ServerConnection
 from services.wire.http1.limits import RequestLimits
 
 BACKLOG = 1024
@@ -105,6 +105,7 @@ class PodSockets:
     ) -> None:
         self.handler = handler
         self.refuse = refuse
+        self.screen: Screen | None = None  # A simulated pod reads every body; vLLM does too.
         self.limits = limits
         self.draining = False
         self.dark = False

@@ -21,7 +21,7 @@ from tests.support.processes import GIR
 def pod() -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A pod in a process of its own, and its base address."""
     command = [
-        GIR,
+        str(GIR),
         "simulate-pod",
         "--port",
         "0",
