@@ -7,7 +7,6 @@ because a router that was paused has missed what it waits for.
 """
 
 from dataclasses import replace
-from typing import assert_never
 
 from services.core.fleet import HealthState
 from services.core.health.draft import Draft, FleetState
@@ -22,7 +21,6 @@ from services.core.health.events import (
     PolicyChanged,
     ProbeFinished,
     ReportArrived,
-    ReportRemoved,
     TrafficSucceeded,
     TrialFinished,
     TrialStarted,
@@ -117,10 +115,8 @@ def _take_cluster_event(draft: Draft, record: ClusterRecord, event: ClusterEvent
             take_trial_start(draft, record)
         case TrialFinished():
             take_trial_end(draft, record)
-        case ReportRemoved():
-            forget(draft, record)
         case _:
-            assert_never(event)
+            forget(draft, record, event)
 
 
 def _restart_timers(draft: Draft, late_by: Duration) -> None:

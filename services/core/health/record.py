@@ -12,6 +12,7 @@ from services.core.health.lag import NO_LAG_KNOWN, LagWindow
 from services.core.health.loads import NO_LOAD, ClusterLoad
 from services.core.health.outliers import CLEAN, Outlier
 from services.core.locality import Locality
+from services.core.outcomes import DropReason
 from services.core.policy import ClusterSpec
 from services.core.units import Duration, Instant
 
@@ -99,14 +100,15 @@ class ClusterRecord:
         return self.reported_from is not None and self.reported_from != self.spec.locality
 
     @property
-    def excluded(self) -> bool:
-        """Whether nothing new may be sent there, whatever the last snapshot said."""
-        return (
-            self.state is HealthState.UNHEALTHY
-            or self.draining
-            or self.outlier.ejected
-            or self.policy_mismatch
-        )
+    def exclusion(self) -> DropReason | None:
+        """Why nothing new may be sent there, whatever an older snapshot says; None when it may."""
+        if self.draining:
+            return DropReason.DRAINED
+        if self.policy_mismatch:
+            return DropReason.REPORT_POLICY_MISMATCH
+        if self.state is HealthState.UNHEALTHY or self.outlier.ejected:
+            return DropReason.NO_HEALTHY_CLUSTER
+        return None
 
     @property
     def failing(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from services.core.fleet import HealthReport, HealthState
 from services.core.health.draft import Draft
 from services.core.health.effects import ClusterEjected, ClusterLost, Reason, StateChanged
-from services.core.health.events import ProbeFinished
+from services.core.health.events import ProbeFinished, ReportRemoved
 from services.core.health.lag import estimate, measure
 from services.core.health.loads import load_of, strained
 from services.core.health.outliers import (
@@ -89,7 +89,7 @@ def take_policy(draft: Draft, policy: PolicySnapshot) -> None:
         draft.put(record)
 
 
-def forget(draft: Draft, record: ClusterRecord) -> None:
+def forget(draft: Draft, record: ClusterRecord, _: ReportRemoved) -> None:
     """Make the cluster UNKNOWN at its tombstone; its last report id stays, to keep older reports
     out, and it will come back on a ramp.
     """

@@ -4,13 +4,15 @@ Built at most a few times a second, so it may walk the fleet; what a report mean
 computed when it came. No weights are made here: they belong to scheduling.
 """
 
+from collections.abc import Mapping
+
 from services.core.fleet import Candidate, FleetSnapshot, HealthState
 from services.core.health.draft import FleetState
 from services.core.health.loads import NO_LOAD, faded
 from services.core.health.probation import ramp
 from services.core.health.record import ClusterRecord
-from services.core.inference import ModelName
 from services.core.locality import ClusterId, Locality
+from services.core.outcomes import DropReason
 from services.core.policy import HealthPolicy, PolicySnapshot
 from services.core.units import Instant
 
@@ -21,22 +23,25 @@ def snapshot(
     state: FleetState, policy: PolicySnapshot, here: Locality, now: Instant, version: int
 ) -> FleetSnapshot:
     """Return all clusters as candidates at `now`, in the order of the policy."""
-    declared = frozenset(model.name for model in policy.models)
     candidates = tuple(
-        _candidate(record, state, declared, now)
+        _candidate(record, state, now)
         for spec in policy.clusters
         if (record := state.clusters.get(spec.id)) is not None
     )
     return FleetSnapshot(version, policy.revision, here, candidates)
 
 
-def excluded(state: FleetState) -> frozenset[ClusterId]:
-    """Return the clusters that may take nothing new, whatever an older snapshot says."""
-    return frozenset(cluster for cluster, record in state.clusters.items() if record.excluded)
+def exclusions(state: FleetState) -> Mapping[ClusterId, DropReason]:
+    """Return the clusters that may take nothing new, with why; the snapshot of this state shows the same."""
+    return {
+        cluster: reason
+        for cluster, record in state.clusters.items()
+        if (reason := record.exclusion) is not None
+    }
 
 
 def changes_with_time(state: FleetState, now: Instant) -> bool:
-    """Return whether a snapshot built later would differ though nothing happens: a ramp rises, a load fades."""
+    """Return whether one built after `now` differs though nothing happens: a ramp rises, a load fades."""
     return any(
         (record.silent and record.state in _SILENT_ROUTABLE and _confidence(record, state.policy, now) > 0)
         or (record.ramp_from is not None and now - record.ramp_from < state.policy.ramp_window)
@@ -50,16 +55,12 @@ def _confidence(record: ClusterRecord, policy: HealthPolicy, now: Instant) -> fl
     return min(1.0, max(0.0, 1 - stale_for / policy.load_decay))
 
 
-def _candidate(
-    record: ClusterRecord, state: FleetState, declared: frozenset[ModelName], now: Instant
-) -> Candidate:
+def _candidate(record: ClusterRecord, state: FleetState, now: Instant) -> Candidate:
     load = faded(record.load, _confidence(record, state.policy, now))
-    # A cluster that was never read about, only probed, may serve whatever is declared: unknown is not none.
-    models = declared if record.load is NO_LOAD else frozenset(load.by_model)
     return Candidate(
         id=record.spec.id,
         locality=record.spec.locality,
-        models=models,
+        models=None if record.load is NO_LOAD else frozenset(load.by_model),
         load=load.whole,
         state=record.state,
         draining=record.draining,

@@ -7,6 +7,7 @@ from services.core.health.loads import NO_LOAD
 from services.core.health.outliers import Outlier
 from services.core.health.record import NOT_PROBED, RTTS_KEPT, ClusterRecord, ProbeMemory, informed, unknown
 from services.core.locality import Jurisdiction, Locality, Region
+from services.core.outcomes import DropReason
 from services.core.units import ms
 from tests.core.health.samples import START, at, record, report, spec
 
@@ -32,19 +33,24 @@ def test_few_round_trips_are_kept() -> None:
     assert memory.rtts == tuple(ms(number) for number in range(5, RTTS_KEPT + 5))
 
 
+ABROAD = Locality(Region("us"), Jurisdiction("us"))
+
+
 @pytest.mark.parametrize(
     ("candidate", "expected"),
     [
-        (record(), False),
-        (record(HealthState.UNHEALTHY), True),
-        (replace(record(), draining=True), True),
-        (replace(record(), outlier=Outlier(ejected_until=at(1))), True),
-        (replace(record(), reported_from=Locality(Region("us"), Jurisdiction("us"))), True),
-        (replace(record(), reported_from=record().spec.locality), False),
+        (record(), None),
+        (replace(record(), reported_from=record().spec.locality), None),
+        (record(HealthState.UNHEALTHY), DropReason.NO_HEALTHY_CLUSTER),
+        (replace(record(), outlier=Outlier(ejected_until=at(1))), DropReason.NO_HEALTHY_CLUSTER),
+        (replace(record(), draining=True), DropReason.DRAINED),
+        (replace(record(), reported_from=ABROAD), DropReason.REPORT_POLICY_MISMATCH),
     ],
 )
-def test_excluded_is_whatever_must_act_at_once(candidate: ClusterRecord, expected: bool) -> None:
-    assert candidate.excluded is expected
+def test_an_exclusion_is_whatever_must_act_at_once(
+    candidate: ClusterRecord, expected: DropReason | None
+) -> None:
+    assert candidate.exclusion is expected
 
 
 def test_a_report_informs_without_touching_state_or_silence() -> None:
