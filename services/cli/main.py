@@ -13,8 +13,10 @@ from typing import Final
 from services.cli.exit_codes import USAGE
 
 VERBS: Final = {
+    "apply": "services.cli.apply",
     "simulate-pod": "services.cli.simulate_pod",
     "token": "services.cli.token",
+    "validate": "services.cli.validate",
 }
 
 

@@ -69,7 +69,8 @@ def _host(value: str) -> str:
     return value
 
 
-def _host_port(value: str) -> str:
+def host_port(value: str) -> str:
+    """Return `value` if it is `host:port`; raises `ValueError` with the rule."""
     host, colon, port = value.rpartition(":")
     if not colon or not _HOST.match(host) or not port.isascii() or not port.isdigit():
         raise ValueError("must be host:port, an IPv6 host in brackets")
@@ -85,9 +86,11 @@ def _http_url(value: str) -> str:
         parts = urlsplit(value)
         port = parts.port
     except ValueError as error:
-        raise ValueError("must be an http:// or https:// URL with a valid host and port") from error
-    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
-        raise ValueError("must be an http:// or https:// URL with a valid host and port")
+        raise ValueError("must be an http:// URL with a valid host and port") from error
+    if parts.scheme == "https":
+        raise ValueError("must be an http:// URL; this version speaks no TLS")
+    if parts.scheme != "http" or not parts.hostname or port == 0:
+        raise ValueError("must be an http:// URL with a valid host and port")
     if "@" in parts.netloc:
         raise ValueError("must not hold credentials")
     if parts.fragment:
@@ -108,7 +111,7 @@ JurisdictionCode = Annotated[str, AfterValidator(_jurisdiction)]
 KeyId = Annotated[str, AfterValidator(_kid)]
 Model = Annotated[str, AfterValidator(_model)]
 Host = Annotated[str, AfterValidator(_host)]
-HostPort = Annotated[str, AfterValidator(_host_port)]
+HostPort = Annotated[str, AfterValidator(host_port)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 Origin = Annotated[str, AfterValidator(_origin)]
 

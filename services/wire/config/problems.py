@@ -42,13 +42,14 @@ class Problem:
 
 
 def path_text(location: Sequence[str | int]) -> str:
-    """Return a location as text: fields joined by dots, positions in brackets."""
+    """Return a location as text: fields joined by dots, positions in brackets, strange names quoted."""
     text = ""
     for part in location:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += f".{part}" if text else part
+            name = part if part.isprintable() and len(part) <= MAX_VALUE_CHARS else value_text(part)
+            text += f".{name}" if text else name
     return text or "(document)"
 
 

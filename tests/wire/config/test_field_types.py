@@ -30,7 +30,7 @@ from services.wire.config.field_types import (
         (Host, "[fe80::1]"),
         (HostPort, "pod_0:8000"),
         (HostPort, "[::1]:9002"),
-        (HttpUrl, "https://host/readyz?full=1"),
+        (HttpUrl, "http://host/readyz?full=1"),
         (Origin, "http://[::1]:8000"),
     ],
 )
@@ -60,6 +60,7 @@ def test_legal_values_stay_as_they_are(kind: Any, value: str) -> None:
         (HostPort, "host:" + "9" * 5000, "the port must lie in 1..65535"),
         (HttpUrl, "ftp://host", "must be an http"),
         (HttpUrl, "http://", "must be an http"),
+        (HttpUrl, "https://host", "this version speaks no TLS"),
         (HttpUrl, "http://host:99999", "must be an http"),
         (HttpUrl, "http://host:0", "must be an http"),
         (HttpUrl, "http://[::1", "must be an http"),

@@ -18,6 +18,7 @@ def test_later_documents_and_warnings_are_told_apart() -> None:
         (("spec", "clusters", 2, "jurisdiction"), "spec.clusters[2].jurisdiction"),
         ((0, "a"), "[0].a"),
         ((), "(document)"),
+        (("spec", "a\nb"), r"spec.'a\nb'"),
     ],
 )
 def test_paths(location: tuple[str | int, ...], text: str) -> None:

@@ -95,7 +95,7 @@ class ClusterSpec(_message.Message):
     region: _builtins.str
     jurisdiction: _builtins.str
     gateway_url: _builtins.str
-    """Origin of the cluster's gateway, http:// or https://."""
+    """Origin of the cluster's gateway, such as http://host:port."""
     picker_address: _builtins.str
     """host:port of the cluster's LocalPicker; empty: none."""
     probe_url: _builtins.str
