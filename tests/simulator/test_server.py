@@ -9,6 +9,7 @@ import httpx
 import pytest
 from openai import AsyncOpenAI, BadRequestError, NotFoundError, OpenAI, RateLimitError
 
+from services.adapters.http.connection import Phase
 from services.simulator.assembly import RunningPod
 from services.simulator.faults import Faults
 from services.simulator.tokens import words
@@ -31,6 +32,11 @@ async def http(pod: RunningPod) -> AsyncIterator[httpx.AsyncClient]:
 
 def openai_client(pod: RunningPod) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"http://{pod.address}/v1", api_key="none", max_retries=0)
+
+
+def busy(pod: RunningPod) -> int:
+    """How many connections owe an answer."""
+    return sum(connection.phase is Phase.BUSY for connection in pod._sockets._connections)
 
 
 # --- the official client ------------------------------------------------------------------------
@@ -317,7 +323,7 @@ async def test_a_hanging_pod_accepts_and_never_answers(pod: RunningPod, http: ht
     async with connected(pod) as (reader, writer):
         writer.write(raw_request(chat(stream=True)))
         read = asyncio.ensure_future(reader.read(1))  # noqa: TID251 -- awaited below
-        # The probe travels on a later connection and is answered, so the request has been read by then.
+        await eventually(lambda: busy(pod) == 1, what="the request to be read")
         assert (await http.get("/health")).status_code == 200
         assert pod.engine.running + pod.engine.waiting == 0
         pod.configure({"hang": False})
@@ -334,7 +340,7 @@ async def test_a_page_can_hang_while_inference_goes_on(
 ) -> None:
     pod.configure(knob)
     hanging = asyncio.ensure_future(http.get(path))  # noqa: TID251 -- cancelled and awaited below
-    await eventually(lambda: pod.connections == 1, what="the hanging request's connection")
+    await eventually(lambda: busy(pod) == 1, what="the request to be read")
     assert (await http.post("/v1/chat/completions", json=chat())).status_code == 200
     assert not hanging.done()
     hanging.cancel()
