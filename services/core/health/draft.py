@@ -5,7 +5,6 @@ tick together with their effects, and becomes the next state. Apart from the rul
 `fleet_state`, so that keeping sums and deadlines right is done in one place.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -42,7 +41,7 @@ class FleetState:
     """
 
     policy: HealthPolicy = field(default_factory=HealthPolicy)
-    clusters: Mapping[ClusterId, ClusterRecord] = field(default_factory=lambda: MappingProxyType({}))
+    clusters: MappingProxyType[ClusterId, ClusterRecord] = field(default_factory=lambda: MappingProxyType({}))
     counts: Counts = NO_COUNTS
     wake_at: Instant | None = None
     resumed_at: Instant = NEVER
@@ -65,7 +64,7 @@ class Draft:
     def __init__(self, state: FleetState, now: Instant) -> None:
         self.now = now
         self.policy = state.policy
-        self.clusters = dict(state.clusters)
+        self.clusters = state.clusters.copy()
         self.counts = state.counts
         self.resumed_at = state.resumed_at
         self.grace_from = state.grace_from

@@ -122,9 +122,16 @@ def unknown(spec: ClusterSpec, now: Instant, report_id: ReportId | None = None) 
 
 
 def informed(
-    record: ClusterRecord, report: HealthReport, load: ClusterLoad, load_at: Instant
+    record: ClusterRecord,
+    report: HealthReport,
+    load: ClusterLoad,
+    load_at: Instant,
+    lag: LagWindow | None = None,
 ) -> ClusterRecord:
-    """Return `record` with what `report` says of load, place and drain; state and silence are not touched."""
+    """Return `record` with what `report` says of load, place and drain; state and silence are not touched.
+
+    `lag` is the window with a live report in it; None leaves it as it is.
+    """
     place = record.reported_from
     if place is None or place.region != report.region or place.jurisdiction != report.jurisdiction:
         place = Locality(report.region, report.jurisdiction)
@@ -135,4 +142,5 @@ def informed(
         draining=report.draining,
         load=load,
         load_at=load_at,
+        lag=record.lag if lag is None else lag,
     )

@@ -49,7 +49,7 @@ def take_report(draft: Draft, report: HealthReport, arrived_at: Instant, *, live
         draft.put(informed(record, report, load, load_at))
         return
     window, lag = measure(record.lag, report.id.epoch, arrived_at, report.observed_at_ms)
-    record = informed(replace(record, lag=window), report, load, Instant(arrived_at - lag))
+    record = informed(record, report, load, Instant(arrived_at - lag), window)
     if lag <= draft.policy.late_report_lag and draft.now - arrived_at < draft.policy.silence_stale:
         record = _hear(draft, record, arrived_at)
     draft.put(record)
