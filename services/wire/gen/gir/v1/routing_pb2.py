@@ -27,41 +27,41 @@ from services.wire.gen.gir.v1 import pods_pb2 as gir_dot_v1_dot_pods__pb2
 from services.wire.gen.gir.v1 import residency_pb2 as gir_dot_v1_dot_residency__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14gir/v1/routing.proto\x12\x06gir.v1\x1a\x13gir/v1/health.proto\x1a\x11gir/v1/pods.proto\x1a\x16gir/v1/residency.proto\"\xb7\x02\n\x0cRouteRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x19\n\x11\x63lient_request_id\x18\x02 \x01(\t\x12+\n\rtraffic_class\x18\x03 \x01(\x0e\x32\x14.gir.v1.TrafficClass\x12\x10\n\x08priority\x18\x04 \x01(\x11\x12(\n\tresidency\x18\x05 \x01(\x0b\x32\x15.gir.v1.ResidencyRule\x12\x0f\n\x07session\x18\x06 \x01(\t\x12\x1a\n\rprompt_tokens\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11max_output_tokens\x18\x08 \x01(\x04H\x01\x88\x01\x01\x12\x0e\n\x06stream\x18\t \x01(\x08\x12\x0f\n\x07\x65xplain\x18\x14 \x01(\x08\x42\x10\n\x0e_prompt_tokensB\x14\n\x12_max_output_tokens\"\x96\x02\n\rRouteResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0f\n\x07gateway\x18\x03 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x04 \x01(\t\x12#\n\tfallbacks\x18\x05 \x03(\x0b\x32\x10.gir.v1.Fallback\x12\x16\n\x0ehand_off_token\x18\x06 \x01(\t\x12\x15\n\rexpires_at_ms\x18\x08 \x01(\x03\x12\x19\n\x11\x63lient_request_id\x18\t \x01(\t\x12\x0e\n\x06region\x18\n \x01(\t\x12\x14\n\x0cjurisdiction\x18\x0b \x01(\t\x12(\n\x0b\x65xplanation\x18\x14 \x01(\x0b\x32\x13.gir.v1.Explanation\"\x93\x01\n\x08\x46\x61llback\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0f\n\x07gateway\x18\x02 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\x16\n\x0ehand_off_token\x18\x04 \x01(\t\x12\x15\n\rexpires_at_ms\x18\x06 \x01(\x03\x12\x0e\n\x06region\x18\x07 \x01(\t\x12\x14\n\x0cjurisdiction\x18\x08 \x01(\t\"S\n\x12RouteStreamRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12%\n\x07request\x18\x02 \x01(\x0b\x32\x14.gir.v1.RouteRequest\"\x8a\x01\n\x13RouteStreamResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12)\n\x08response\x18\x02 \x01(\x0b\x32\x15.gir.v1.RouteResponseH\x00\x12&\n\trejection\x18\x03 \x01(\x0b\x32\x11.gir.v1.RejectionH\x00\x42\x08\n\x06result\"\xad\x01\n\tRejection\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x13\n\x0b\x64rop_reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x1b\n\x0eretry_after_ms\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12(\n\x0b\x65xplanation\x18\x14 \x01(\x0b\x32\x13.gir.v1.ExplanationB\x11\n\x0f_retry_after_ms\"\xd1\x01\n\x0b\x45xplanation\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x18\n\x10snapshot_version\x18\x02 \x01(\x04\x12\x17\n\x0fpolicy_revision\x18\x03 \x01(\x04\x12!\n\x08verdicts\x18\x04 \x03(\x0b\x32\x0f.gir.v1.Verdict\x12\x11\n\x04\x64raw\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05panic\x18\x06 \x01(\x08\x12\x0c\n\x04note\x18\x07 \x01(\t\x12\x10\n\x08\x65xcluded\x18\x08 \x03(\t\x12\r\n\x05trial\x18\t \x01(\x08\x42\x07\n\x05_draw\"x\n\x07Verdict\x12\x11\n\tcandidate\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06weight\x18\x03 \x01(\x01\x12\r\n\x05level\x18\x04 \x01(\r\x12\x1d\n\x06scores\x18\x05 \x03(\x0b\x32\r.gir.v1.Score\x12\x0c\n\x04note\x18\x06 \x01(\t\"&\n\x05Score\x12\x0e\n\x06scorer\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\")\n\x11WatchFleetRequest\x12\x14\n\x0cinclude_pods\x18\x01 \x01(\x08\"\xcc\x01\n\x12WatchFleetResponse\x12\x15\n\rfleet_version\x18\x01 \x01(\x04\x12\x17\n\x0fpolicy_revision\x18\x02 \x01(\x04\x12\x0e\n\x06region\x18\x03 \x01(\t\x12\x14\n\x0cjurisdiction\x18\x04 \x01(\t\x12\x15\n\rbus_suspected\x18\x05 \x01(\x08\x12\'\n\x08\x63lusters\x18\x06 \x03(\x0b\x32\x15.gir.v1.ClusterStatus\x12 \n\x04pods\x18\x07 \x03(\x0b\x32\x12.gir.v1.PodsReport\"\x93\x02\n\rClusterStatus\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x14\n\x0cjurisdiction\x18\x03 \x01(\t\x12\"\n\x05state\x18\x04 \x01(\x0e\x32\x13.gir.v1.HealthState\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\x0f\n\x07\x65jected\x18\x06 \x01(\x08\x12\x12\n\nprobing_ok\x18\x07 \x01(\x08\x12\x17\n\x0fpolicy_mismatch\x18\x08 \x01(\x08\x12\x0c\n\x04ramp\x18\t \x01(\x01\x12\x17\n\nsilence_ms\x18\n \x01(\x04H\x00\x88\x01\x01\x12!\n\x05pools\x18\x0b \x03(\x0b\x32\x12.gir.v1.PoolReportB\r\n\x0b_silence_ms*\x81\x01\n\x0cTrafficClass\x12\x1d\n\x19TRAFFIC_CLASS_UNSPECIFIED\x10\x00\x12\x1d\n\x19TRAFFIC_CLASS_INTERACTIVE\x10\x01\x12\x1a\n\x16TRAFFIC_CLASS_STANDARD\x10\x02\x12\x17\n\x13TRAFFIC_CLASS_BATCH\x10\x03*\xca\x01\n\x0bHealthState\x12\x1c\n\x18HEALTH_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14HEALTH_STATE_UNKNOWN\x10\x01\x12\x18\n\x14HEALTH_STATE_HEALTHY\x10\x02\x12\x19\n\x15HEALTH_STATE_DEGRADED\x10\x03\x12\x16\n\x12HEALTH_STATE_STALE\x10\x04\x12\x1a\n\x16HEALTH_STATE_UNHEALTHY\x10\x05\x12\x1a\n\x16HEALTH_STATE_PROBATION\x10\x06\x32\xd7\x01\n\x0cGlobalRouter\x12\x34\n\x05Route\x12\x14.gir.v1.RouteRequest\x1a\x15.gir.v1.RouteResponse\x12J\n\x0bRouteStream\x12\x1a.gir.v1.RouteStreamRequest\x1a\x1b.gir.v1.RouteStreamResponse(\x01\x30\x01\x12\x45\n\nWatchFleet\x12\x19.gir.v1.WatchFleetRequest\x1a\x1a.gir.v1.WatchFleetResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14gir/v1/routing.proto\x12\x06gir.v1\x1a\x13gir/v1/health.proto\x1a\x11gir/v1/pods.proto\x1a\x16gir/v1/residency.proto\"\xce\x02\n\x0cRouteRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x19\n\x11\x63lient_request_id\x18\x02 \x01(\t\x12+\n\rtraffic_class\x18\x03 \x01(\x0e\x32\x14.gir.v1.TrafficClass\x12\x10\n\x08priority\x18\x04 \x01(\x11\x12(\n\tresidency\x18\x05 \x01(\x0b\x32\x15.gir.v1.ResidencyRule\x12\x0f\n\x07session\x18\x06 \x01(\t\x12\x1a\n\rprompt_tokens\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11max_output_tokens\x18\x08 \x01(\x04H\x01\x88\x01\x01\x12\x0e\n\x06stream\x18\t \x01(\x08\x12\x15\n\rpick_endpoint\x18\n \x01(\x08\x12\x0f\n\x07\x65xplain\x18\x14 \x01(\x08\x42\x10\n\x0e_prompt_tokensB\x14\n\x12_max_output_tokens\"\xa6\x02\n\rRouteResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0f\n\x07gateway\x18\x03 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x04 \x01(\t\x12#\n\tfallbacks\x18\x05 \x03(\x0b\x32\x10.gir.v1.Fallback\x12\x16\n\x0ehand_off_token\x18\x06 \x01(\t\x12\x15\n\rexpires_at_ms\x18\x08 \x01(\x03\x12\x19\n\x11\x63lient_request_id\x18\t \x01(\t\x12\x0e\n\x06region\x18\n \x01(\t\x12\x14\n\x0cjurisdiction\x18\x0b \x01(\t\x12\x0e\n\x06picker\x18\x0c \x01(\t\x12(\n\x0b\x65xplanation\x18\x14 \x01(\x0b\x32\x13.gir.v1.Explanation\"\x91\x01\n\x08\x46\x61llback\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0f\n\x07gateway\x18\x02 \x01(\t\x12\x16\n\x0ehand_off_token\x18\x04 \x01(\t\x12\x15\n\rexpires_at_ms\x18\x06 \x01(\x03\x12\x0e\n\x06region\x18\x07 \x01(\t\x12\x14\n\x0cjurisdiction\x18\x08 \x01(\t\x12\x0e\n\x06picker\x18\t \x01(\t\"S\n\x12RouteStreamRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12%\n\x07request\x18\x02 \x01(\x0b\x32\x14.gir.v1.RouteRequest\"\x8a\x01\n\x13RouteStreamResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12)\n\x08response\x18\x02 \x01(\x0b\x32\x15.gir.v1.RouteResponseH\x00\x12&\n\trejection\x18\x03 \x01(\x0b\x32\x11.gir.v1.RejectionH\x00\x42\x08\n\x06result\"\xad\x01\n\tRejection\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x13\n\x0b\x64rop_reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x1b\n\x0eretry_after_ms\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12(\n\x0b\x65xplanation\x18\x14 \x01(\x0b\x32\x13.gir.v1.ExplanationB\x11\n\x0f_retry_after_ms\"\xd1\x01\n\x0b\x45xplanation\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x18\n\x10snapshot_version\x18\x02 \x01(\x04\x12\x17\n\x0fpolicy_revision\x18\x03 \x01(\x04\x12!\n\x08verdicts\x18\x04 \x03(\x0b\x32\x0f.gir.v1.Verdict\x12\x11\n\x04\x64raw\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05panic\x18\x06 \x01(\x08\x12\x0c\n\x04note\x18\x07 \x01(\t\x12\x10\n\x08\x65xcluded\x18\x08 \x03(\t\x12\r\n\x05trial\x18\t \x01(\x08\x42\x07\n\x05_draw\"x\n\x07Verdict\x12\x11\n\tcandidate\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06weight\x18\x03 \x01(\x01\x12\r\n\x05level\x18\x04 \x01(\r\x12\x1d\n\x06scores\x18\x05 \x03(\x0b\x32\r.gir.v1.Score\x12\x0c\n\x04note\x18\x06 \x01(\t\"&\n\x05Score\x12\x0e\n\x06scorer\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\")\n\x11WatchFleetRequest\x12\x14\n\x0cinclude_pods\x18\x01 \x01(\x08\"\xcc\x01\n\x12WatchFleetResponse\x12\x15\n\rfleet_version\x18\x01 \x01(\x04\x12\x17\n\x0fpolicy_revision\x18\x02 \x01(\x04\x12\x0e\n\x06region\x18\x03 \x01(\t\x12\x14\n\x0cjurisdiction\x18\x04 \x01(\t\x12\x15\n\rbus_suspected\x18\x05 \x01(\x08\x12\'\n\x08\x63lusters\x18\x06 \x03(\x0b\x32\x15.gir.v1.ClusterStatus\x12 \n\x04pods\x18\x07 \x03(\x0b\x32\x12.gir.v1.PodsReport\"\x93\x02\n\rClusterStatus\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x14\n\x0cjurisdiction\x18\x03 \x01(\t\x12\"\n\x05state\x18\x04 \x01(\x0e\x32\x13.gir.v1.HealthState\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\x0f\n\x07\x65jected\x18\x06 \x01(\x08\x12\x12\n\nprobing_ok\x18\x07 \x01(\x08\x12\x17\n\x0fpolicy_mismatch\x18\x08 \x01(\x08\x12\x0c\n\x04ramp\x18\t \x01(\x01\x12\x17\n\nsilence_ms\x18\n \x01(\x04H\x00\x88\x01\x01\x12!\n\x05pools\x18\x0b \x03(\x0b\x32\x12.gir.v1.PoolReportB\r\n\x0b_silence_ms*\x81\x01\n\x0cTrafficClass\x12\x1d\n\x19TRAFFIC_CLASS_UNSPECIFIED\x10\x00\x12\x1d\n\x19TRAFFIC_CLASS_INTERACTIVE\x10\x01\x12\x1a\n\x16TRAFFIC_CLASS_STANDARD\x10\x02\x12\x17\n\x13TRAFFIC_CLASS_BATCH\x10\x03*\xca\x01\n\x0bHealthState\x12\x1c\n\x18HEALTH_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14HEALTH_STATE_UNKNOWN\x10\x01\x12\x18\n\x14HEALTH_STATE_HEALTHY\x10\x02\x12\x19\n\x15HEALTH_STATE_DEGRADED\x10\x03\x12\x16\n\x12HEALTH_STATE_STALE\x10\x04\x12\x1a\n\x16HEALTH_STATE_UNHEALTHY\x10\x05\x12\x1a\n\x16HEALTH_STATE_PROBATION\x10\x06\x32\xd7\x01\n\x0cGlobalRouter\x12\x34\n\x05Route\x12\x14.gir.v1.RouteRequest\x1a\x15.gir.v1.RouteResponse\x12J\n\x0bRouteStream\x12\x1a.gir.v1.RouteStreamRequest\x1a\x1b.gir.v1.RouteStreamResponse(\x01\x30\x01\x12\x45\n\nWatchFleet\x12\x19.gir.v1.WatchFleetRequest\x1a\x1a.gir.v1.WatchFleetResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'gir.v1.routing_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TRAFFICCLASS']._serialized_start=2146
-  _globals['_TRAFFICCLASS']._serialized_end=2275
-  _globals['_HEALTHSTATE']._serialized_start=2278
-  _globals['_HEALTHSTATE']._serialized_end=2480
+  _globals['_TRAFFICCLASS']._serialized_start=2183
+  _globals['_TRAFFICCLASS']._serialized_end=2312
+  _globals['_HEALTHSTATE']._serialized_start=2315
+  _globals['_HEALTHSTATE']._serialized_end=2517
   _globals['_ROUTEREQUEST']._serialized_start=97
-  _globals['_ROUTEREQUEST']._serialized_end=408
-  _globals['_ROUTERESPONSE']._serialized_start=411
-  _globals['_ROUTERESPONSE']._serialized_end=689
-  _globals['_FALLBACK']._serialized_start=692
-  _globals['_FALLBACK']._serialized_end=839
-  _globals['_ROUTESTREAMREQUEST']._serialized_start=841
-  _globals['_ROUTESTREAMREQUEST']._serialized_end=924
-  _globals['_ROUTESTREAMRESPONSE']._serialized_start=927
-  _globals['_ROUTESTREAMRESPONSE']._serialized_end=1065
-  _globals['_REJECTION']._serialized_start=1068
-  _globals['_REJECTION']._serialized_end=1241
-  _globals['_EXPLANATION']._serialized_start=1244
-  _globals['_EXPLANATION']._serialized_end=1453
-  _globals['_VERDICT']._serialized_start=1455
-  _globals['_VERDICT']._serialized_end=1575
-  _globals['_SCORE']._serialized_start=1577
-  _globals['_SCORE']._serialized_end=1615
-  _globals['_WATCHFLEETREQUEST']._serialized_start=1617
-  _globals['_WATCHFLEETREQUEST']._serialized_end=1658
-  _globals['_WATCHFLEETRESPONSE']._serialized_start=1661
-  _globals['_WATCHFLEETRESPONSE']._serialized_end=1865
-  _globals['_CLUSTERSTATUS']._serialized_start=1868
-  _globals['_CLUSTERSTATUS']._serialized_end=2143
-  _globals['_GLOBALROUTER']._serialized_start=2483
-  _globals['_GLOBALROUTER']._serialized_end=2698
+  _globals['_ROUTEREQUEST']._serialized_end=431
+  _globals['_ROUTERESPONSE']._serialized_start=434
+  _globals['_ROUTERESPONSE']._serialized_end=728
+  _globals['_FALLBACK']._serialized_start=731
+  _globals['_FALLBACK']._serialized_end=876
+  _globals['_ROUTESTREAMREQUEST']._serialized_start=878
+  _globals['_ROUTESTREAMREQUEST']._serialized_end=961
+  _globals['_ROUTESTREAMRESPONSE']._serialized_start=964
+  _globals['_ROUTESTREAMRESPONSE']._serialized_end=1102
+  _globals['_REJECTION']._serialized_start=1105
+  _globals['_REJECTION']._serialized_end=1278
+  _globals['_EXPLANATION']._serialized_start=1281
+  _globals['_EXPLANATION']._serialized_end=1490
+  _globals['_VERDICT']._serialized_start=1492
+  _globals['_VERDICT']._serialized_end=1612
+  _globals['_SCORE']._serialized_start=1614
+  _globals['_SCORE']._serialized_end=1652
+  _globals['_WATCHFLEETREQUEST']._serialized_start=1654
+  _globals['_WATCHFLEETREQUEST']._serialized_end=1695
+  _globals['_WATCHFLEETRESPONSE']._serialized_start=1698
+  _globals['_WATCHFLEETRESPONSE']._serialized_end=1902
+  _globals['_CLUSTERSTATUS']._serialized_start=1905
+  _globals['_CLUSTERSTATUS']._serialized_end=2180
+  _globals['_GLOBALROUTER']._serialized_start=2520
+  _globals['_GLOBALROUTER']._serialized_end=2735
 # @@protoc_insertion_point(module_scope)

@@ -81,6 +81,7 @@ class RouteRequest(_message.Message):
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     MAX_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     STREAM_FIELD_NUMBER: _builtins.int
+    PICK_ENDPOINT_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Public model name or alias."""
@@ -95,6 +96,8 @@ class RouteRequest(_message.Message):
     """Estimates; absent is unknown."""
     max_output_tokens: _builtins.int
     stream: _builtins.bool
+    pick_endpoint: _builtins.bool
+    """Ask the chosen cluster's picker for a pod too (Endpoint Mode); costs one call to that cluster."""
     explain: _builtins.bool
     """Ask for the explanation of the decision."""
     @_builtins.property
@@ -113,11 +116,12 @@ class RouteRequest(_message.Message):
         prompt_tokens: _builtins.int | None = ...,
         max_output_tokens: _builtins.int | None = ...,
         stream: _builtins.bool = ...,
+        pick_endpoint: _builtins.bool = ...,
         explain: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_prompt_tokens", b"_prompt_tokens", "max_output_tokens", b"max_output_tokens", "prompt_tokens", b"prompt_tokens", "residency", b"residency"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_prompt_tokens", b"_prompt_tokens", "client_request_id", b"client_request_id", "explain", b"explain", "max_output_tokens", b"max_output_tokens", "model", b"model", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "residency", b"residency", "session", b"session", "stream", b"stream", "traffic_class", b"traffic_class"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_prompt_tokens", b"_prompt_tokens", "client_request_id", b"client_request_id", "explain", b"explain", "max_output_tokens", b"max_output_tokens", "model", b"model", "pick_endpoint", b"pick_endpoint", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "residency", b"residency", "session", b"session", "stream", b"stream", "traffic_class", b"traffic_class"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
@@ -144,6 +148,7 @@ class RouteResponse(_message.Message):
     CLIENT_REQUEST_ID_FIELD_NUMBER: _builtins.int
     REGION_FIELD_NUMBER: _builtins.int
     JURISDICTION_FIELD_NUMBER: _builtins.int
+    PICKER_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The router's own id of the request (UUIDv7)."""
@@ -151,7 +156,9 @@ class RouteResponse(_message.Message):
     gateway: _builtins.str
     """Origin of the cluster's gateway, to which the request goes with the hand-off token."""
     endpoint: _builtins.str
-    """host:port of a pod, when the router asked the cluster's picker for one; empty: go to the gateway."""
+    """host:port of a pod, when `pick_endpoint` was asked for and the cluster's picker answered; empty:
+    go to the gateway.
+    """
     hand_off_token: _builtins.str
     """Goes into the header or metadata `x-gir-hand-off` of the hop to `cluster`, and nowhere else."""
     expires_at_ms: _builtins.int
@@ -159,6 +166,8 @@ class RouteResponse(_message.Message):
     client_request_id: _builtins.str
     region: _builtins.str
     jurisdiction: _builtins.str
+    picker: _builtins.str
+    """host:port of the cluster's LocalPicker, for callers that pick themselves; empty: it has none."""
     @_builtins.property
     def fallbacks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fallback]:
         """In the order to try them."""
@@ -178,11 +187,12 @@ class RouteResponse(_message.Message):
         client_request_id: _builtins.str = ...,
         region: _builtins.str = ...,
         jurisdiction: _builtins.str = ...,
+        picker: _builtins.str = ...,
         explanation: Global___Explanation | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_request_id", b"client_request_id", "cluster", b"cluster", "endpoint", b"endpoint", "expires_at_ms", b"expires_at_ms", "explanation", b"explanation", "fallbacks", b"fallbacks", "gateway", b"gateway", "hand_off_token", b"hand_off_token", "jurisdiction", b"jurisdiction", "region", b"region", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_request_id", b"client_request_id", "cluster", b"cluster", "endpoint", b"endpoint", "expires_at_ms", b"expires_at_ms", "explanation", b"explanation", "fallbacks", b"fallbacks", "gateway", b"gateway", "hand_off_token", b"hand_off_token", "jurisdiction", b"jurisdiction", "picker", b"picker", "region", b"region", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -196,32 +206,32 @@ class Fallback(_message.Message):
 
     CLUSTER_FIELD_NUMBER: _builtins.int
     GATEWAY_FIELD_NUMBER: _builtins.int
-    ENDPOINT_FIELD_NUMBER: _builtins.int
     HAND_OFF_TOKEN_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
     REGION_FIELD_NUMBER: _builtins.int
     JURISDICTION_FIELD_NUMBER: _builtins.int
+    PICKER_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     gateway: _builtins.str
-    endpoint: _builtins.str
     hand_off_token: _builtins.str
     expires_at_ms: _builtins.int
     region: _builtins.str
     jurisdiction: _builtins.str
+    picker: _builtins.str
     def __init__(
         self,
         *,
         cluster: _builtins.str = ...,
         gateway: _builtins.str = ...,
-        endpoint: _builtins.str = ...,
         hand_off_token: _builtins.str = ...,
         expires_at_ms: _builtins.int = ...,
         region: _builtins.str = ...,
         jurisdiction: _builtins.str = ...,
+        picker: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "endpoint", b"endpoint", "expires_at_ms", b"expires_at_ms", "gateway", b"gateway", "hand_off_token", b"hand_off_token", "jurisdiction", b"jurisdiction", "region", b"region"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "expires_at_ms", b"expires_at_ms", "gateway", b"gateway", "hand_off_token", b"hand_off_token", "jurisdiction", b"jurisdiction", "picker", b"picker", "region", b"region"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
