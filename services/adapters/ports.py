@@ -6,7 +6,7 @@ the only two modules of `adapters` that every room may import.
 """
 
 import enum
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
@@ -156,7 +156,7 @@ class BusReader(Protocol):
     @property
     def skipped(self) -> int: ...
 
-    def records(self) -> AsyncIterator[Sequence[BusRecord | CaughtUp]]: ...
+    def records(self) -> AsyncGenerator[Sequence[BusRecord | CaughtUp], None]: ...
 
     def replay(self) -> None: ...
 
@@ -296,6 +296,15 @@ class Feed(Protocol):
 
     def subscribe(self, on_event: Callable[[FeedEvent], None]) -> Callable[[], None]:
         """Call `on_event` for each event in order; returns the unsubscribe function."""
+
+
+class LocalPicker(Protocol):
+    """Asks a cluster's endpoint picker for a pod (Endpoint Mode), under a hand-off token."""
+
+    async def pick(self, address: str, hand_off_token: str, model: str) -> str | None:
+        """Return the `host:port` of a pod, None when the picker refuses or cannot be asked in time."""
+
+    async def close(self) -> None: ...
 
 
 # --- Tier 1 -------------------------------------------------------------------------------------

@@ -1,14 +1,20 @@
 """The parts each contract suite runs on: memory always, the real system where the machine has it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import pytest
 
+from deploy.stack.kafka import KafkaServer
 from deploy.stack.redis import RedisServer
+from services.adapters.kafka.publisher import KafkaBusPublisher
+from services.adapters.kafka.reader import KafkaBusReader
+from services.adapters.kafka.settings import KafkaSettings
+from services.adapters.memory.bus import MemoryBus
 from services.adapters.memory.store import MemoryFleetStore, MemoryStoreServer
-from services.adapters.ports import FleetStore
+from services.adapters.ports import BusPublisher, BusReader, FleetStore, Topic
 from services.adapters.redis.store import RedisFleetStore
 from services.adapters.system.clock import SystemClock
 from services.adapters.system.ids import SystemIds
@@ -88,3 +94,72 @@ def _closed_at_end(make: Callable[[], FleetStore], closing: AsyncExitStack) -> C
         return store
 
     return opened
+
+
+@dataclass(frozen=True, slots=True)
+class BusPart:
+    """One bus, and how to open publishers and readers on it."""
+
+    publisher: Callable[[], BusPublisher]
+    reader: Callable[[Collection[Topic]], BusReader]
+    stop: Callable[[], Awaitable[None]]
+    start: Callable[[], Awaitable[None]]
+    closing: AsyncExitStack
+
+    async def open_publisher(self) -> BusPublisher:
+        """Return a started publisher that is closed with the test."""
+        publisher = self.publisher()
+        await publisher.start()
+        self.closing.push_async_callback(publisher.close)
+        return publisher
+
+    async def open_reader(self, *topics: Topic) -> BusReader:
+        """Return a started reader that is closed with the test."""
+        reader = self.reader(topics)
+        await reader.start()
+        self.closing.push_async_callback(reader.close)
+        return reader
+
+
+def _memory_bus(closing: AsyncExitStack) -> BusPart:
+    bus = MemoryBus(SystemClock())
+
+    async def stop() -> None:
+        bus.stop()
+
+    async def start() -> None:
+        bus.start()
+
+    return BusPart(bus.publisher, bus.reader, stop, start, closing)
+
+
+def _kafka_bus(server: KafkaServer, prefix: str, closing: AsyncExitStack) -> BusPart:
+    settings = KafkaSettings(server.bootstrap, topic_prefix=prefix)
+    return BusPart(
+        lambda: KafkaBusPublisher(settings, SystemClock()),
+        lambda topics: KafkaBusReader(settings, topics, SystemClock()),
+        # In a thread: starting a broker takes seconds, in which the clients under test go on.
+        lambda: asyncio.to_thread(server.stop),
+        lambda: asyncio.to_thread(server.start),
+        closing,
+    )
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.server)])
+async def bus(request: pytest.FixtureRequest, fresh_name: str) -> AsyncIterator[BusPart]:
+    """An empty bus that nobody disturbs; not to be stopped."""
+    async with AsyncExitStack() as closing:
+        if request.param == "memory":
+            yield _memory_bus(closing)
+        else:
+            yield _kafka_bus(request.getfixturevalue("kafka_server"), f"{fresh_name}.", closing)
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.server)])
+async def own_bus(request: pytest.FixtureRequest) -> AsyncIterator[BusPart]:
+    """A bus that the test may stop and start."""
+    async with AsyncExitStack() as closing:
+        if request.param == "memory":
+            yield _memory_bus(closing)
+        else:
+            yield _kafka_bus(request.getfixturevalue("own_kafka"), "", closing)

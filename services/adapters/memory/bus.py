@@ -7,7 +7,7 @@ publishers and readers.
 
 import zlib
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from services.adapters.memory.signal import Signal
@@ -245,7 +245,7 @@ class MemoryBusReader:
         self._caught_up = False
         self._bus.wake()
 
-    async def records(self) -> AsyncIterator[Sequence[BusRecord | CaughtUp]]:
+    async def records(self) -> AsyncGenerator[Sequence[BusRecord | CaughtUp], None]:
         """Yield batches until closed."""
         while not self._closed:
             batch = list(self._next()) if self._bus.up else []
