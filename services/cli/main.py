@@ -14,6 +14,7 @@ from services.cli.exit_codes import USAGE
 
 VERBS: Final = {
     "apply": "services.cli.apply",
+    "endpoint-picker": "services.cli.endpoint_picker",
     "simulate-pod": "services.cli.simulate_pod",
     "token": "services.cli.token",
     "validate": "services.cli.validate",
