@@ -108,11 +108,15 @@ class Pod:
 
 
 class PodTable:
-    """All pods of a cluster. `version` grows whenever a pod's state, reading or standing may have changed."""
+    """All pods of a cluster.
+
+    `version` grows when who may be picked may have changed, `readings` with every reading.
+    """
 
     def __init__(self, pods: Iterable[Pod], now: Instant, rules: PodRules | None = None) -> None:
         self.rules = rules or PodRules()
         self.version = 0
+        self.readings = 0
         self._pods: dict[str, Pod] = {}
         for pod in pods:
             pod.since = now
@@ -132,7 +136,8 @@ class PodTable:
     def read(self, pod_id: str, reading: EngineReading, now: Instant) -> tuple[PodEffect, ...]:
         """Take in a good scrape."""
         pod = self._pods[pod_id]
-        self.version += 1
+        self.readings += 1
+        self.version += pod.refused_in_row > 0
         signals = _signals(pod, reading)
         pod.reading, pod.read_at = reading, now
         pod.since_reading = 0
@@ -150,7 +155,7 @@ class PodTable:
     def missed(self, pod_id: str, failure: ScrapeFailure, now: Instant) -> tuple[PodEffect, ...]:
         """Take in a scrape that brought nothing."""
         pod = self._pods[pod_id]
-        self.version += 1
+        self.version += (failure is ScrapeFailure.REFUSED) != (pod.refused_in_row > 0)
         pod.last_failure = failure
         pod.good_in_row = 0
         pod.refused_in_row = pod.refused_in_row + 1 if failure is ScrapeFailure.REFUSED else 0

@@ -1,5 +1,7 @@
 """The pod table: every state, every return, the field's staleness cases by id."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -243,3 +245,17 @@ def test_moves_chain_and_fresh_pods_are_fresh(played: list[tuple[str, int]]) -> 
         if pod.state in (PodState.READY, PodState.DEGRADED):
             assert pod.read_at is not None
             assert now - pod.read_at < seconds(2)
+
+
+def test_the_version_tells_when_who_may_be_picked_changes_and_readings_count_apart() -> None:
+    table = table_of("a")
+    versions = [table.version]
+    for event in (REFUSED, REFUSED, ScrapeFailure.TIMEOUT, GOOD, GOOD, REFUSED, GOOD):
+        if isinstance(event, EngineReading):
+            table.read("a", event, at(0))
+        else:
+            table.missed("a", event, at(0))
+        versions.append(table.version)
+    changed = [new > old for old, new in itertools.pairwise(versions)]
+    assert changed == [True, False, True, True, False, True, True]
+    assert table.readings == 3

@@ -1,0 +1,170 @@
+"""Builds one endpoint picker from its settings: the only place that names its adapters.
+
+Ready-made ports may be passed in `Shared`, which only worlds fill. Nothing is started here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.adapters.auth.key_files import KeyFileError, parse_hand_off_keys, read_private
+from services.adapters.http.relay import ExchangeTimeouts
+from services.adapters.http.server import HttpServer, ServerOptions
+from services.adapters.http.upstream import UpstreamPool
+from services.adapters.kafka.publisher import KafkaBusPublisher
+from services.adapters.kafka.reader import KafkaBusReader
+from services.adapters.kafka.settings import KafkaSettings
+from services.adapters.memory.lease import StaticLease
+from services.adapters.model_server import vllm
+from services.adapters.model_server.source import HttpMetricsSource
+from services.adapters.ports import BusPublisher, BusReader, Clock, Ids, PublisherLease, Topic
+from services.adapters.system.clock import SystemClock
+from services.adapters.system.file_lease import FileLease
+from services.adapters.system.ids import SystemIds
+from services.adapters.telemetry.prometheus import MetricsPage
+from services.core.pods.table import Pod, PodTable
+from services.core.units import ms
+from services.endpoint_picker.counters import Counters, picker_values
+from services.endpoint_picker.doors.grpc import GrpcDoor, PickerService
+from services.endpoint_picker.doors.http import HttpDoor
+from services.endpoint_picker.doors.metrics import metrics_handler
+from services.endpoint_picker.entry import Entry
+from services.endpoint_picker.observe import Engine, Observer, ScrapeRules
+from services.endpoint_picker.pick import LocalScheduler
+from services.endpoint_picker.process import Bus, Doors, EndpointPicker
+from services.endpoint_picker.publish import Publisher
+from services.endpoint_picker.settings import Accept, LeaseKind, PickerSettings
+from services.wire.config.settings_source import SettingsError
+from services.wire.http1.limits import RequestLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Ports that a world makes once for several services. None: the picker makes its own."""
+
+    clock: Clock | None = None
+    ids: Ids | None = None
+    sender: BusPublisher | None = None
+    reader: BusReader | None = None
+    lease: PublisherLease | None = None
+    hand_off_keys: Mapping[str, bytes] | None = None
+
+
+def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPicker:
+    """Return a picker, not started. Raises `SettingsError` for keys that are needed and cannot be read."""
+    shared = shared or Shared()
+    clock = shared.clock or SystemClock()
+    ids = shared.ids or SystemIds()
+    counters = Counters()
+    table = _table(settings, clock)
+    scheduler = LocalScheduler(table, settings.pool_specs, settings.place, counters)
+    engines = _engines(settings)
+    scrape = settings.scrape
+    source = HttpMetricsSource(clock)
+    observer = Observer(
+        table,
+        source,
+        lambda pod: engines[pod.pool],
+        clock,
+        ids,
+        counters,
+        ScrapeRules(ms(scrape.interval_ms), ms(scrape.timeout_ms), scrape.max_bytes, scrape.metrics_path),
+    )
+    entry = Entry(
+        settings.cluster_id, settings.place, settings.http.accept, _hand_off_keys(settings, shared), counters
+    )
+    pool = UpstreamPool()
+    timeouts = ExchangeTimeouts(settings.http.first_byte_ms, settings.http.idle_ms, settings.http.total_ms)
+    http = HttpDoor(entry, scheduler, observer, pool, clock, ids, timeouts)
+    options = ServerOptions(limits=RequestLimits(body_bytes=settings.http.body_max_bytes))
+    bus = _bus(settings, shared, table, clock, counters)
+    page = MetricsPage(
+        [picker_values(counters, table, settings.pool_specs, bus.sender if bus is not None else None)]
+    )
+    doors = Doors(
+        http,
+        HttpServer(http.handle, options, refuse=http.refuse_malformed, screen=http.screen),
+        GrpcDoor(PickerService(entry, scheduler, observer, clock, ids)),
+        HttpServer(metrics_handler(page)),
+    )
+    return EndpointPicker(settings, doors, observer, pool, source, clock, bus)
+
+
+def _table(settings: PickerSettings, clock: Clock) -> PodTable:
+    return PodTable(
+        (
+            Pod(
+                endpoint.id,
+                endpoint.address,
+                pool.name,
+                endpoint.draining,
+                endpoint.capacity_requests,
+                endpoint.capacity_tokens_per_s,
+            )
+            for pool in settings.pools
+            for endpoint in pool.endpoints
+        ),
+        clock.now(),
+    )
+
+
+def _engines(settings: PickerSettings) -> dict[str, Engine]:
+    """Return each pool's engine. One reader serves all pods, so that label blocks are decoded once."""
+    known = {vllm.ENGINE: Engine(vllm.ENGINE, vllm.VllmReader().read, vllm.identify)}
+    unknown = [pool for pool in settings.pools if pool.engine not in known]
+    if unknown:
+        raise SettingsError(
+            tuple(
+                f"pools.{pool.name}.engine: {pool.engine!r}: must be one of {', '.join(known)}"
+                for pool in unknown
+            )
+        )
+    return {pool.name: known[pool.engine] for pool in settings.pools}
+
+
+def _hand_off_keys(settings: PickerSettings, shared: Shared) -> Mapping[str, bytes]:
+    if shared.hand_off_keys is not None:
+        return shared.hand_off_keys
+    file = settings.hand_off_keys
+    if file is None:
+        if settings.http.accept is Accept.ROUTER:
+            raise SettingsError(("hand_off_keys: needed by `http.accept: router`",))
+        return {}
+    try:
+        return parse_hand_off_keys(read_private(file).decode(), str(file))
+    except (KeyFileError, UnicodeDecodeError) as error:
+        raise SettingsError((f"hand_off_keys: {error}",)) from None
+
+
+def _bus(
+    settings: PickerSettings, shared: Shared, table: PodTable, clock: Clock, counters: Counters
+) -> Bus | None:
+    sender, reader, owned = shared.sender, shared.reader, False
+    if (sender is None or reader is None) and settings.kafka.bootstrap:
+        kafka = KafkaSettings(
+            settings.kafka.bootstrap,
+            client_id=f"gir-picker-{settings.cluster}",
+            replication_factor=settings.kafka.replication,
+        )
+        sender, owned = KafkaBusPublisher(kafka, clock), True
+        reader = KafkaBusReader(kafka, (Topic.HEALTH,), clock)
+    if sender is None or reader is None:
+        return None
+    lease = shared.lease or _lease(settings, clock)
+    publisher = Publisher(
+        settings.cluster_id,
+        settings.place,
+        settings.pool_specs,
+        table,
+        lease,
+        sender,
+        reader,
+        clock,
+        counters,
+    )
+    return Bus(publisher, sender, reader, lease, owned)
+
+
+def _lease(settings: PickerSettings, clock: Clock) -> PublisherLease:
+    if settings.lease is LeaseKind.FILE and settings.lease_file is not None:
+        return FileLease(settings.lease_file, clock)
+    return StaticLease()

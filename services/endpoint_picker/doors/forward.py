@@ -1,0 +1,177 @@
+"""One request on its way to a pod: forwarded as it is, answered as the pod answers.
+
+One pod is tried; only a connection that could not be made moves on to the next, because then nothing was
+sent. Whether another cluster is tried is tier 2's to say. Callbacks over the relay's exchange, no task.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from services.adapters.http.relay import Exchange, ExchangeTimeouts, UpstreamRequest
+from services.adapters.http.responder import Responder
+from services.adapters.http.upstream import ConnectionUser, Origin
+from services.core.outcomes import DropReason
+from services.core.pods.table import Pod
+from services.core.units import Duration
+from services.endpoint_picker.outcomes import Outcome
+from services.endpoint_picker.pick import Pick
+from services.wire.http1.failures import (
+    ConnectFailed,
+    Failure,
+    FirstByteTimeout,
+    PoolExhausted,
+    TotalTimeout,
+)
+from services.wire.http1.heads import header_block
+from services.wire.openai.errors import in_band_error
+
+ENDPOINT_HEADER = b"x-gir-endpoint"
+REQUEST_ID_HEADER = b"x-gir-request-id"
+_SERVER_ERROR = 500
+_TOO_MANY = 429
+_OURS = b"x-gir-"
+
+
+class Pool(Protocol):
+    """What gives an exchange its connection."""
+
+    def start(self, user: ConnectionUser) -> None:
+        """Connect `user`, or tell it that it cannot be."""
+
+
+class ForwardOwner(Protocol):
+    """What a forward needs of its door."""
+
+    pool: Pool
+    timeouts: ExchangeTimeouts
+
+    def origin(self, pod: Pod) -> Origin:
+        """Return where a pod listens."""
+
+    def connect_failed(self, pod: Pod) -> None:
+        """A pod could not be connected to."""
+
+    def move(self, pick: Pick, pod: Pod) -> None:
+        """The request goes to another pod."""
+
+    def ended(self, forward: "Forward", outcome: Outcome) -> None:
+        """The request is over; its answer has been given or its client is gone."""
+
+    def refuse(
+        self, responder: Responder, reason: DropReason, message: str, retry_after: Duration | None = None
+    ) -> None:
+        """Answer a refusal in OpenAI's form."""
+
+
+@dataclass(slots=True, eq=False)
+class Forward:
+    """An `ExchangeListener` that commits whatever the pod answers. `hold` delays everything (a black hole)."""
+
+    owner: ForwardOwner
+    pick: Pick
+    upstream: UpstreamRequest
+    responder: Responder
+    timeouts: ExchangeTimeouts
+    exchange: Exchange | None = None
+    outcome: Outcome = Outcome.SUCCEEDED
+    held: Callable[[], None] | None = None
+    dark: bool = False
+
+    def start(self) -> None:
+        """Send the request to the pick's pod."""
+        self.responder.on_disconnect = self.client_gone
+        origin = self.owner.origin(self.pick.pod)
+        self.exchange = Exchange(origin, self.upstream, self.responder.request, self, self.timeouts)
+        self.owner.pool.start(self.exchange)
+
+    def client_gone(self) -> None:
+        """The caller left: the pod stops computing."""
+        self.stop()
+        self.owner.ended(self, Outcome.CANCELLED)
+
+    def stop(self) -> None:
+        """Give the exchange up without an answer."""
+        self.held = None
+        if self.exchange is not None:
+            self.exchange.abort()
+
+    def go_dark(self) -> None:
+        """Let nothing pass until `surface`."""
+        self.dark = True
+        if self.exchange is not None:
+            self.exchange.pause_reading()
+
+    def surface(self) -> None:
+        """Let pass what was held."""
+        self.dark = False
+        held, self.held = self.held, None
+        if held is not None:
+            held()
+        elif self.exchange is not None and not self.responder.paused:
+            self.exchange.resume_reading()
+
+    # ExchangeListener
+
+    def response_ready(self, exchange: Exchange) -> None:
+        """Pass the answer on, whatever it says: judging it is tier 2's."""
+        if self.dark:
+            self.held = lambda: self.response_ready(exchange)
+            return
+        if exchange.head.status >= _SERVER_ERROR or exchange.observer.error is not None:
+            self.outcome = Outcome.GATEWAY_ERROR
+        elif exchange.head.status == _TOO_MANY:
+            self.outcome = Outcome.SATURATED
+        spoofed = frozenset(name for name, _ in exchange.head.headers if name.startswith(_OURS))
+        extra = header_block(
+            (
+                (ENDPOINT_HEADER, self.pick.pod.id.encode()),
+                (REQUEST_ID_HEADER, self.pick.request.request_id.encode()),
+            )
+        )
+        exchange.commit(self.responder, extra, without=spoofed)
+
+    def attempt_failed(self, exchange: Exchange, failure: Failure) -> None:
+        """Nothing reached the caller: try the next pod if nothing reached this one either."""
+        if self.dark:
+            self.held = lambda: self.attempt_failed(exchange, failure)
+            return
+        if isinstance(failure, ConnectFailed | PoolExhausted):
+            if isinstance(failure, ConnectFailed):
+                self.owner.connect_failed(self.pick.pod)
+            if self.pick.fallbacks:
+                pod, *rest = self.pick.fallbacks
+                self.pick.fallbacks = tuple(rest)
+                self.owner.move(self.pick, pod)
+                self.start()
+                return
+            self._fail(
+                DropReason.ATTEMPTS_EXHAUSTED, "No endpoint could be connected to.", Outcome.CONNECT_FAILED
+            )
+        elif isinstance(failure, FirstByteTimeout | TotalTimeout):
+            self._fail(
+                DropReason.DEADLINE_EXCEEDED, "The endpoint did not answer in time.", Outcome.GATEWAY_ERROR
+            )
+        else:
+            self._fail(
+                DropReason.ATTEMPTS_EXHAUSTED,
+                "The endpoint broke off before it answered.",
+                Outcome.GATEWAY_ERROR,
+            )
+
+    def relay_completed(self, exchange: Exchange) -> None:  # noqa: ARG002 -- the listener's contract
+        """The whole answer was passed on."""
+        self.owner.ended(self, self.outcome)
+
+    def relay_failed(self, exchange: Exchange, failure: Failure) -> None:
+        """The pod broke off inside its answer: say so in the stream, or cut."""
+        if self.dark:
+            self.held = lambda: self.relay_failed(exchange, failure)
+            return
+        self.owner.ended(self, Outcome.BROKEN_OFF)
+        message = "The endpoint broke off inside its answer."
+        exchange.append_and_close(in_band_error(DropReason.ATTEMPTS_EXHAUSTED, message))
+
+    def _fail(self, reason: DropReason, message: str, outcome: Outcome) -> None:
+        self.owner.ended(self, outcome)
+        self.owner.refuse(self.responder, reason, message)

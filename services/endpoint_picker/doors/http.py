@@ -1,0 +1,236 @@
+"""The cluster gateway without Envoy: OpenAI paths in, the picked pod's answer out.
+
+Checks the hop, picks, forwards byte for byte. What a request may do is `entry`, which pod serves it is
+`pick`, its way there is `forward`; this file knows paths, headers and the order of the steps.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from services.adapters.http.relay import ExchangeTimeouts, UpstreamRequest
+from services.adapters.http.responder import Responder
+from services.adapters.http.upstream import Origin
+from services.adapters.ports import Clock, Ids
+from services.core.inference import InferenceRequest
+from services.core.outcomes import DropReason, Rejected
+from services.core.pods.table import Pod
+from services.core.units import Duration, WallMs
+from services.endpoint_picker.addresses import split
+from services.endpoint_picker.doors.forward import Forward, Pool
+from services.endpoint_picker.entry import Entry, EntryRefusedError, direct_request, request_of
+from services.endpoint_picker.observe import Observer
+from services.endpoint_picker.outcomes import Outcome
+from services.endpoint_picker.pick import LocalScheduler, Pick
+from services.wire.hand_off import HEADER, HandOff
+from services.wire.http1.heads import forwardable_block
+from services.wire.http1.requests import Refusal, Request
+from services.wire.openai.errors import DROP_REASON_HEADER, ErrorAnswer, error_answer, error_body
+from services.wire.openai.requests import BadBodyError, model_list, read_body
+from services.wire.status import GRPC_INVALID_ARGUMENT, DoorReason, StatusRow
+
+_LOG = logging.getLogger(__name__)
+
+_ALIAS = b"/openai/v1/"
+_ALIAS_BYTES = len(b"/openai")
+_MODELS = b"/v1/models"
+_SERVED = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings", b"/v1/responses"})
+_HAND_OFF = HEADER.encode()
+_DECISION_HEADERS = (b"x-gir-", b"x-gateway-", b"x-llm-d-")
+"""Prefixes of headers that steer routing: they end here, so that no caller steers a model server."""
+_CREDENTIALS = frozenset({b"authorization"})
+DRAINED_HEADER = ("x-gir-drained", "true")
+_PLAIN = ((b"content-type", b"text/plain; charset=utf-8"),)
+
+
+@dataclass(slots=True, eq=False)
+class HttpDoor:
+    """Answers requests; `handle`, `screen` and `refuse_malformed` are what an HTTP server calls.
+
+    `black_hole` holds every answer, as if the cluster's network were gone; sockets stay open.
+    """
+
+    entry: Entry
+    scheduler: LocalScheduler
+    observer: Observer
+    pool: Pool
+    clock: Clock
+    ids: Ids
+    timeouts: ExchangeTimeouts
+    _running: set[Forward] = field(default_factory=set)
+    _held: list[Callable[[], None]] = field(default_factory=list)
+    _origins: dict[str, Origin] = field(default_factory=dict)
+    _dark: bool = False
+
+    def handle(self, request: Request, responder: Responder) -> None:
+        """Answer one request, now or through a forward."""
+        if self._dark:
+            self._held.append(lambda: self.handle(request, responder))
+            return
+        path = _own_path(request)
+        if path in _SERVED:
+            self._serve(request, responder, path)
+        elif path == b"/readyz":
+            ready = self.scheduler.ready and not self.entry.draining
+            responder.respond(200 if ready else 503, _PLAIN, b"ready\n" if ready else b"no ready endpoint\n")
+        elif path == b"/healthz":
+            responder.respond(200, _PLAIN, b"ok\n")
+        elif path == _MODELS:
+            self._list_models(request, responder)
+        else:
+            self._answer(responder, error_answer(DoorReason.UNKNOWN_PATH, "This path is not served here."))
+
+    def screen(self, request: Request, responder: Responder) -> bool:
+        """Refuse from the head alone what may not enter; a prompt is not read where it must not be."""
+        if self._dark or request.method != b"POST" or _own_path(request) not in _SERVED:
+            return False
+        try:
+            self._enter(request, self.clock.wall_ms())
+        except EntryRefusedError as error:
+            self.refuse(responder, error.reason, error.message, error.retry_after)
+            return True
+        return False
+
+    def refuse_malformed(self, refusal: Refusal, responder: Responder) -> None:
+        """Answer what never became a request, in OpenAI's form."""
+        kind = "invalid_request_error" if refusal.status < 500 else "server_error"
+        row = StatusRow(refusal.status, GRPC_INVALID_ARGUMENT, kind, refusal.reason)
+        body = error_body(row, refusal.detail)
+        headers = (
+            (b"content-type", b"application/json"),
+            (DROP_REASON_HEADER.encode(), refusal.reason.encode()),
+        )
+        responder.respond(refusal.status, headers, body)
+
+    def black_hole(self, on: bool) -> None:
+        """Go dark, or surface: what was held goes on in its order."""
+        self._dark = on
+        if on:
+            for forward in self._running:
+                forward.go_dark()
+            return
+        for forward in tuple(self._running):
+            forward.surface()
+        held, self._held = self._held, []
+        for answer in held:
+            answer()
+
+    def cancel_all(self) -> None:
+        """Give up every running forward without an answer."""
+        self._held.clear()
+        for forward in tuple(self._running):
+            forward.stop()
+            self.ended(forward, Outcome.CANCELLED)
+
+    # The steps of one request
+
+    def _serve(self, request: Request, responder: Responder, path: bytes) -> None:
+        if request.method != b"POST":
+            self._answer(responder, error_answer(DoorReason.METHOD_NOT_ALLOWED, "Only POST is allowed here."))
+            return
+        now_ms = self.clock.wall_ms()
+        try:
+            hand_off = self._enter(request, now_ms)
+            inference = self._direct(request) if hand_off is None else request_of(hand_off)
+        except EntryRefusedError as error:
+            self.refuse(responder, error.reason, error.message, error.retry_after)
+            return
+        except BadBodyError as error:
+            self._answer(responder, error_answer(error.reason, error.message, param=error.param))
+            return
+        picked = self.scheduler.pick(inference, self.clock.now())
+        if isinstance(picked, Rejected):
+            self.refuse(responder, picked.reason, picked.message, picked.retry_after)
+            return
+        forward = Forward(
+            self, picked, self._upstream(request, path), responder, self._timeouts(hand_off, now_ms)
+        )
+        self._running.add(forward)
+        forward.start()
+
+    def _enter(self, request: Request, now_ms: WallMs) -> HandOff | None:
+        hand_off = self._authenticate(request, now_ms)
+        self.entry.admit(hand_off, now_ms)
+        return hand_off
+
+    def _authenticate(self, request: Request, now_ms: WallMs) -> HandOff | None:
+        token = request.header(_HAND_OFF)
+        return self.entry.authenticate(None if token is None else token.decode("latin-1"), now_ms)
+
+    def _direct(self, request: Request) -> InferenceRequest:
+        model = read_body(request.body).model
+        if not self.scheduler.serves(model):
+            raise EntryRefusedError(
+                DropReason.MODEL_NOT_FOUND,
+                f"The model '{model}' does not exist or you do not have access to it.",
+            )
+        return direct_request(self.ids.request_id(), model)
+
+    def _upstream(self, request: Request, path: bytes) -> UpstreamRequest:
+        steering = frozenset(name for name, _ in request.headers if name.startswith(_DECISION_HEADERS))
+        _, mark, query = request.target.partition(b"?")
+        block = forwardable_block(request.headers, without=_CREDENTIALS | steering)
+        return UpstreamRequest(request.method, path + mark + query, block, request.body)
+
+    def _timeouts(self, hand_off: HandOff | None, now_ms: WallMs) -> ExchangeTimeouts:
+        if hand_off is None or hand_off.deadline_ms is None:
+            return self.timeouts
+        return replace(self.timeouts, total_ms=min(self.timeouts.total_ms, hand_off.deadline_ms - now_ms))
+
+    def _list_models(self, request: Request, responder: Responder) -> None:
+        if request.method not in (b"GET", b"HEAD"):
+            self._answer(responder, error_answer(DoorReason.METHOD_NOT_ALLOWED, "Only GET is allowed here."))
+            return
+        try:
+            self._authenticate(request, self.clock.wall_ms())
+        except EntryRefusedError as error:
+            self.refuse(responder, error.reason, error.message)
+            return
+        models = [model for pool in self.scheduler.pools for model in pool.models]
+        responder.respond(200, ((b"content-type", b"application/json"),), model_list(models))
+
+    # ForwardOwner
+
+    def origin(self, pod: Pod) -> Origin:
+        """Return where a pod listens."""
+        origin = self._origins.get(pod.id)
+        if origin is None:
+            origin = self._origins[pod.id] = Origin(*split(pod.address))
+        return origin
+
+    def connect_failed(self, pod: Pod) -> None:
+        """Take the pod out at once."""
+        self.observer.apply(self.scheduler.table.connect_failed(pod.id, self.clock.now()))
+
+    def move(self, pick: Pick, pod: Pod) -> None:
+        """Count the request on another pod."""
+        self.scheduler.move(pick, pod)
+
+    def ended(self, forward: Forward, outcome: Outcome) -> None:
+        """Forget a forward and free its pod's place."""
+        self._running.discard(forward)
+        self.scheduler.complete(forward.pick, outcome)
+
+    def refuse(
+        self,
+        responder: Responder,
+        reason: DropReason | DoorReason,
+        message: str,
+        retry_after: Duration | None = None,
+    ) -> None:
+        """Answer a refusal in OpenAI's form; a draining cluster says so in a header that re-dispatches."""
+        answer = error_answer(reason, message, retry_after=retry_after)
+        if reason is DropReason.DRAINED:
+            answer = replace(answer, headers=(*answer.headers, DRAINED_HEADER))
+        self._answer(responder, answer)
+
+    @staticmethod
+    def _answer(responder: Responder, answer: ErrorAnswer) -> None:
+        headers = [(name.encode(), value.encode()) for name, value in answer.headers]
+        responder.respond(answer.status, headers, answer.body)
+
+
+def _own_path(request: Request) -> bytes:
+    """Return the path as model servers know it: `/openai/v1/...` is another name of `/v1/...`."""
+    path = request.path
+    return path[_ALIAS_BYTES:] if path.startswith(_ALIAS) else path

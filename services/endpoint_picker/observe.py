@@ -1,0 +1,131 @@
+"""Watching the pods: one scrape loop per pod, each with its own deadline, feeding the pod table.
+
+A loop never has two requests to its server at once, and a server that answers slowly is asked less often,
+so that scraping cannot be what overloads it. What results mean is the table's business. Moves are logged
+here, one line each; publishing them is `publish`.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import orjson
+
+from services.adapters.ports import Clock, Ids, MetricsSource
+from services.core.pods.reading import EngineIdentity, EngineReading
+from services.core.pods.table import Pod, PodEffect, PodMoved, PodTable, ScrapeFailure
+from services.core.units import Duration, Instant, ms, seconds
+from services.endpoint_picker.counters import Counters
+
+_LOG = logging.getLogger(__name__)
+
+VERSION_MAX_BYTES = 4096
+VERSION_MAX_CHARS = 64
+SPREAD_AT_MOST = seconds(1)
+"""A pod is known within a second of the start, however rarely it is asked later."""
+IDENTIFY_EVERY = seconds(60)
+"""A server upgraded in place is noticed within a minute; one that restarted, at its return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How to read one kind of model server. `read` takes a metrics page, `identify` a version."""
+
+    name: str
+    read: Callable[[bytes], EngineReading]
+    identify: Callable[[str], EngineIdentity]
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeRules:
+    """When and how much to read. `interval` is kept while a scrape takes less than half of it."""
+
+    interval: Duration = ms(200)
+    timeout: Duration = seconds(1)
+    max_bytes: int = 4 << 20
+    metrics_path: str = "/metrics"
+    version_path: str = "/version"
+
+
+@dataclass(slots=True)
+class Observer:
+    """Runs the scrape loops. `engine_of` names a pod's engine; `frozen` stops them (a black-holed cluster)."""
+
+    table: PodTable
+    source: MetricsSource
+    engine_of: Callable[[Pod], Engine]
+    clock: Clock
+    ids: Ids
+    counters: Counters
+    rules: ScrapeRules = field(default_factory=ScrapeRules)
+    frozen: bool = False
+
+    async def watch(self, pod_id: str) -> None:
+        """Scrape one pod for ever."""
+        # Agents and pods that start together spread over the interval and stay spread.
+        phase = int.from_bytes(self.ids.token(4), "big") / 2**32
+        await self.clock.sleep(Duration(round(phase * min(self.rules.interval, SPREAD_AT_MOST))))
+        identified_at: Instant | None = None
+        while True:
+            started = self.clock.now()
+            if not self.frozen:
+                await self.scrape(pod_id)
+                pod = self.table[pod_id]
+                if pod.read_at is not None and pod.read_at >= started:
+                    due = identified_at is None or started - identified_at >= IDENTIFY_EVERY
+                    if due or pod.identity is None or pod.good_in_row == 1:
+                        identified_at = started
+                        await self.identify(pod_id)
+            took = self.clock.now() - started
+            await self.clock.sleep(Duration(max(self.rules.interval - took, took)))
+
+    async def scrape(self, pod_id: str) -> None:
+        """Fetch and read one page."""
+        pod = self.table[pod_id]
+        url = f"http://{pod.address}{self.rules.metrics_path}"
+        page = await self.source.fetch(url, self.rules.timeout, self.rules.max_bytes)
+        self.counters.scrapes[page.failure or "ok"] += 1
+        if page.failure:
+            self.apply(self.table.missed(pod_id, ScrapeFailure(page.failure), page.finished_at))
+        else:
+            reading = self.engine_of(pod).read(page.body)
+            self.apply(self.table.read(pod_id, reading, page.finished_at))
+
+    async def identify(self, pod_id: str) -> None:
+        """Ask the server for its version; one that has no such page is left unjudged."""
+        pod = self.table[pod_id]
+        url = f"http://{pod.address}{self.rules.version_path}"
+        page = await self.source.fetch(url, self.rules.timeout, VERSION_MAX_BYTES)
+        version = "" if page.failure else version_in(page.body)
+        if version:
+            self.apply(self.table.identified(pod_id, self.engine_of(pod).identify(version), page.finished_at))
+
+    def apply(self, effects: Iterable[PodEffect]) -> None:
+        """Count and log what the table says happened."""
+        for effect in effects:
+            if isinstance(effect, PodMoved):
+                self.counters.pod_moves += 1
+                _LOG.info(
+                    "pod %s: %s -> %s%s",
+                    effect.pod,
+                    effect.before.value,
+                    effect.after.value,
+                    f" ({effect.reason})" if effect.reason else "",
+                )
+            else:
+                _LOG.warning(
+                    "pod %s: metric %s %s",
+                    effect.pod,
+                    effect.metric,
+                    "is back" if effect.present else "is missing",
+                )
+
+
+def version_in(body: bytes) -> str:
+    """Return the version in a `{"version": "0.11.0"}` document, or an empty string."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ""
+    version = document.get("version") if isinstance(document, dict) else None
+    return version[:VERSION_MAX_CHARS] if isinstance(version, str) and version.isprintable() else ""

@@ -1,0 +1,165 @@
+"""Picking a pod: the pod table laid out for the one scheduler, and this picker's own requests counted.
+
+`decide` chooses; this module gives it candidates, says what was sent since their last scrape, and remembers
+each pick until it ends. Doors call it; it opens no socket and takes time as an argument.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from services.core.fleet import Candidate, FleetSnapshot, HealthState, LoadReport, PodState
+from services.core.inference import InferenceRequest, ModelName
+from services.core.locality import Locality
+from services.core.outcomes import Explanation, Rejected
+from services.core.pods.reading import pod_saturation
+from services.core.pods.report import PoolSpec
+from services.core.pods.table import Pod, PodTable, Serving
+from services.core.scheduling.decide import decide, explain
+from services.core.scheduling.prepare import Prepared, prepare
+from services.core.scheduling.profile import ENDPOINTS
+from services.core.units import Instant, ms
+from services.endpoint_picker.counters import Counters
+from services.endpoint_picker.outcomes import Outcome
+
+REFRESH_AFTER = ms(20)
+"""New readings alone are laid out at most fifty times a second: with a hundred pods, five hundred readings
+arrive in that time, and own requests are counted in between."""
+
+_NEVER = Instant(-(1 << 62))
+_STATES = {
+    PodState.READY: HealthState.HEALTHY,
+    PodState.DEGRADED: HealthState.DEGRADED,
+    PodState.STALE: HealthState.STALE,
+    PodState.DRAINING: HealthState.HEALTHY,
+    PodState.EXCLUDED: HealthState.HEALTHY,
+    PodState.FAILED: HealthState.UNHEALTHY,
+    PodState.WARMING: HealthState.UNKNOWN,
+}
+_FRESH = frozenset({PodState.READY, PodState.DEGRADED})
+
+
+@dataclass(slots=True, eq=False)
+class Pick:
+    """One request's pod and those to try if it cannot be connected to. `pod` is where it counts as in flight."""
+
+    request: InferenceRequest
+    pod: Pod
+    fallbacks: tuple[Pod, ...]
+    explanation: Explanation
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class LocalScheduler:
+    """Picks among the pods of `table` for requests that come to `place`."""
+
+    table: PodTable
+    pools: Sequence[PoolSpec]
+    place: Locality
+    counters: Counters
+    _prepared: Prepared | None = None
+    _version: int = -1
+    _readings: int = -1
+    _laid_out_at: Instant = _NEVER
+    _own: dict[str, int] = field(default_factory=dict)
+
+    def pick(
+        self, request: InferenceRequest, now: Instant, *, tried: Collection[str] = (), verbose: bool = False
+    ) -> Pick | Rejected:
+        """Return a pick, counted as in flight until `complete`, or why there is none.
+
+        `tried` are ids of pods that the request already failed on. `verbose` explains every candidate.
+        """
+        choose = explain if verbose else decide
+        decision = choose(self._current(now), request, now, tried=tried, in_flight=self._own)
+        if isinstance(decision, Rejected):
+            self.counters.rejections[decision.reason.value] += 1
+            return decision
+        table = self.table
+        pod = table[decision.target]
+        self._count(pod, 1)
+        self.counters.picks += 1
+        return Pick(request, pod, tuple(table[name] for name in decision.fallbacks), decision.explanation)
+
+    def move(self, pick: Pick, pod: Pod) -> None:
+        """The request goes to a fallback instead."""
+        self._count(pick.pod, -1)
+        pick.pod = pod
+        self._count(pod, 1)
+
+    def complete(self, pick: Pick, outcome: Outcome) -> None:
+        """The request ended; a second call changes nothing."""
+        if not pick.ended:
+            pick.ended = True
+            self._count(pick.pod, -1)
+            self.counters.outcomes[outcome.value] += 1
+
+    def serves(self, model: ModelName) -> bool:
+        """Whether any pool of this cluster is declared to serve `model`."""
+        return any(model in pool.models for pool in self.pools)
+
+    @property
+    def ready(self) -> bool:
+        """Whether at least one endpoint of any pool is ready."""
+        return any(self.table.ready(pool.name) for pool in self.pools)
+
+    def _count(self, pod: Pod, change: int) -> None:
+        pod.in_flight += change
+        pod.since_reading += change
+        self._own[pod.id] = self._own.get(pod.id, 0) + change
+
+    def _current(self, now: Instant) -> Prepared:
+        table = self.table
+        prepared = self._prepared
+        if (
+            prepared is None
+            or self._version != table.version
+            or (self._readings != table.readings and now - self._laid_out_at >= REFRESH_AFTER)
+        ):
+            prepared = self._prepared = self._lay_out()
+            self._version, self._readings, self._laid_out_at = table.version, table.readings, now
+        return prepared
+
+    def _lay_out(self) -> Prepared:
+        """Lay the table out as a snapshot whose candidates are pods."""
+        candidates: list[Candidate] = []
+        self._own = {}
+        for pool in self.pools:
+            models = frozenset(pool.models)
+            serving, pods = self.table.serving(pool.name)
+            # With nobody fresh, those left are offered as stale: `decide` then goes by own requests alone.
+            revived = frozenset(pod.id for pod in pods) if serving is not Serving.FRESH else frozenset[str]()
+            for pod in self.table.in_pool(pool.name):
+                candidates.append(self._candidate(pod, models, revived=pod.id in revived))
+                self._own[pod.id] = pod.since_reading if pod.state in _FRESH else pod.in_flight
+        snapshot = FleetSnapshot(self.table.version, 0, self.place, tuple(candidates))
+        return prepare(snapshot, None, ENDPOINTS)
+
+    def _candidate(self, pod: Pod, models: frozenset[ModelName], *, revived: bool) -> Candidate:
+        return Candidate(
+            id=pod.id,
+            locality=self.place,
+            models=models,
+            load=_load(pod),
+            state=HealthState.STALE if revived else _STATES[pod.state],
+            draining=pod.state is PodState.DRAINING,
+            ejected=pod.state is PodState.EXCLUDED and not revived,
+            probing_ok=False,
+        )
+
+
+def _load(pod: Pod) -> LoadReport:
+    """Return a pod's load as a scorer sees it; old readings are unknown, not last known."""
+    reading = pod.reading
+    if reading is None or pod.state not in _FRESH:
+        return LoadReport(capacity_requests=pod.declared_requests)
+    return LoadReport(
+        waiting=reading.waiting,
+        running=reading.running,
+        capacity_requests=pod.declared_requests,
+        kv_use=reading.kv_use,
+        saturation=pod_saturation(reading.waiting, reading.kv_use),
+        active_adapters=reading.active_adapters,
+        waiting_adapters=reading.waiting_adapters,
+        max_adapters=reading.max_adapters,
+    )

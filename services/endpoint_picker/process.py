@@ -1,0 +1,165 @@
+"""One running picker: its parts, their start and their ends, orderly or sudden.
+
+What each part does is its own file's; which adapters they stand on is `assembly`'s. Here is only the order:
+listen, watch, publish; drain, stop; and the two ways a cluster dies at once.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from services.adapters.http.server import HttpServer
+from services.adapters.http.upstream import UpstreamPool
+from services.adapters.ports import BusPublisher, BusReader, Clock, MetricsSource, PublisherLease
+from services.adapters.system.tasks import TaskScope
+from services.core.units import ms
+from services.endpoint_picker.doors.grpc import GrpcDoor
+from services.endpoint_picker.doors.http import HttpDoor
+from services.endpoint_picker.observe import Observer
+from services.endpoint_picker.publish import Publisher
+from services.endpoint_picker.settings import PickerSettings
+
+_LOG = logging.getLogger(__name__)
+
+PULSE = ms(100)
+"""How often readings are checked for age and readiness is told: a twentieth of the age that matters."""
+METRICS_PORTS_TRIED = 100
+"""More processes than this on one host are a mistake in a supervisor."""
+GRPC_GRACE_S = 0.5
+"""A pick takes a millisecond; half a second is ample."""
+
+
+@dataclass(slots=True)
+class Bus:
+    """The cluster's way to the fleet: elected publisher over bus and lease."""
+
+    publisher: Publisher
+    sender: BusPublisher
+    reader: BusReader
+    lease: PublisherLease
+    owned: bool
+    """Whether sender and reader end with the picker; shared ones belong to whoever made them."""
+
+
+@dataclass(slots=True)
+class Doors:
+    """The sockets of one picker."""
+
+    http: HttpDoor
+    http_server: HttpServer
+    grpc: GrpcDoor
+    metrics_server: HttpServer
+
+
+@dataclass(slots=True)
+class EndpointPicker:
+    """`start`, then `stop` (orderly), or `abort` (as if killed). Ports are known after `start`."""
+
+    settings: PickerSettings
+    doors: Doors
+    observer: Observer
+    pool: UpstreamPool
+    source: MetricsSource
+    clock: Clock
+    bus: Bus | None
+    http_port: int = 0
+    grpc_port: int = 0
+    metrics_port: int = 0
+    failure: asyncio.Future[None] | None = None
+    _tasks: TaskScope = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Own the background tasks."""
+        self._tasks = TaskScope(self._task_failed)
+
+    async def start(self) -> None:
+        """Open the doors and begin to watch and publish. Raises OSError when an address cannot be had."""
+        self.failure = asyncio.get_running_loop().create_future()
+        settings, doors = self.settings, self.doors
+        try:
+            self.http_port = await doors.http_server.listen(settings.http.host, settings.http.port)
+            self.grpc_port = await doors.grpc.listen(settings.grpc.host, settings.grpc.port)
+            self.metrics_port = await self._listen_for_metrics()
+        except OSError:
+            await self.abort()
+            raise
+        for pod in self.observer.table:
+            self._tasks.spawn(self.observer.watch(pod.id), f"watch {pod.id}")
+        self._tasks.spawn(self._pulse(), "pulse")
+        if self.bus is not None:
+            await self.bus.sender.start()
+            await self.bus.reader.start()
+            self._tasks.spawn(self.bus.publisher.listen(), "listen for rivals")
+            self._tasks.spawn(self.bus.publisher.run(), "publish")
+
+    def drain(self) -> None:
+        """Refuse new requests with `x-gir-drained` and say so in reports; running requests go on."""
+        self.doors.http.entry.draining = True
+        if self.bus is not None:
+            self.bus.publisher.draining = True
+
+    async def stop(self) -> None:
+        """Drain, let running requests finish within `drain_ms`, then end everything."""
+        self.drain()
+        finished = await self.doors.http_server.drain(self.settings.drain_ms)
+        if not finished:
+            _LOG.warning("cluster %s: requests were cut at the end of the drain time", self.settings.cluster)
+        await self.doors.grpc.stop(GRPC_GRACE_S)
+        await self._end()
+
+    async def abort(self) -> None:
+        """End at once, as if the process were killed: nothing is said, every socket is cut."""
+        self.doors.http.cancel_all()
+        await self._tasks.close()
+        await self.doors.http_server.close()
+        await self.doors.grpc.stop(0)
+        await self._end()
+
+    def black_hole(self, on: bool) -> None:
+        """Answer nothing and say nothing while every socket stays open; or come back as if nothing had been."""
+        self.doors.http.black_hole(on)
+        self.doors.grpc.black_hole(on)
+        self.observer.frozen = on
+        if self.bus is not None:
+            self.bus.publisher.frozen = on
+
+    @property
+    def ready(self) -> bool:
+        """Whether at least one endpoint is ready."""
+        return self.doors.http.scheduler.ready
+
+    async def _end(self) -> None:
+        await self._tasks.close()
+        await self.doors.metrics_server.close()
+        await self.pool.close()
+        await self.source.close()
+        if self.bus is not None:
+            await self.bus.lease.release()
+            if self.bus.owned:
+                await self.bus.sender.close()
+                await self.bus.reader.close()
+
+    async def _pulse(self) -> None:
+        while True:
+            await self.clock.sleep(PULSE)
+            if not self.observer.frozen:
+                now = self.clock.now()
+                self.observer.apply(self.observer.table.tick(now))
+                self.doors.grpc.service.expire(now)
+                await self.doors.grpc.tell_readiness()
+
+    async def _listen_for_metrics(self) -> int:
+        """Take the configured port or, on a host with several processes, the next free one."""
+        door = self.settings.metrics
+        for port in range(door.port, door.port + METRICS_PORTS_TRIED):
+            try:
+                return await self.doors.metrics_server.listen(door.host, port)
+            except OSError:
+                if door.port == 0:
+                    raise
+        raise OSError(f"no free port for metrics in {door.port}..{door.port + METRICS_PORTS_TRIED - 1}")
+
+    def _task_failed(self, name: str, failure: BaseException) -> None:
+        _LOG.critical("cluster %s: %s ended", self.settings.cluster, name, exc_info=failure)
+        if self.failure is not None and not self.failure.done():
+            self.failure.set_result(None)
