@@ -83,7 +83,10 @@ def plan_for(
             (trials if on_trial else eligible).append(member)
             continue
         furthest = max(furthest, stage)
-        if stage is Stage.HEALTH and member.candidate.state in conditions.profile.revived:
+        # A place that report and policy disagree on may lie anywhere: no panic revives it.
+        candidate = member.candidate
+        revivable = candidate.state in conditions.profile.revived and not candidate.policy_mismatch
+        if stage is Stage.HEALTH and revivable:
             sick.append(member)
     panic = not eligible and not trials and bool(sick) and _may_panic(furthest, conditions)
     plan = Plan(sick if panic else [*eligible, *trials], furthest, panic=panic)

@@ -99,6 +99,7 @@ DEAD = (
     cluster("c", US_EAST, state=HealthState.HEALTHY, ejected=True),
     cluster("d", US_EAST, state=HealthState.UNKNOWN),
     cluster("e", state=HealthState.UNHEALTHY, draining=True),
+    cluster("f", state=HealthState.UNHEALTHY, policy_mismatch=True),
 )
 
 
@@ -107,7 +108,7 @@ def test_when_nobody_is_alive_health_is_ignored_but_drain_and_ignorance_are_not(
     assert laid_out.panic
     assert ids(laid_out) == ["a", "b", "c"]
     assert sum(shares(laid_out).values()) == pytest.approx(1.0)
-    assert not set(laid_out.near[0].ids) & {"d", "e"}
+    assert not set(laid_out.near[0].ids) & {"d", "e", "f"}
 
 
 def test_panic_stays_inside_residency() -> None:
@@ -121,7 +122,7 @@ def test_panic_can_be_forbidden() -> None:
 
 def test_one_living_cluster_proves_that_the_dead_are_dead() -> None:
     """A tenant confined to a dead region is refused, not sent to corpses, while others live."""
-    laid_out = plan(*DEAD, cluster("f", AP_SOUTH), eu_only=True)
+    laid_out = plan(*DEAD, cluster("g", AP_SOUTH), eu_only=True)
     assert (laid_out.panic, laid_out.refused_at) == (False, Stage.HEALTH)
 
 
