@@ -19,8 +19,6 @@ MAX_TEXT_CHARS = 256
 MAX_EXACT_INT = (1 << 53) - 1
 """Largest integer that a double holds exactly: Redis compares epochs and sequences in Lua, whose numbers are doubles."""
 
-MAX_INT64 = (1 << 63) - 1
-
 MessageT = TypeVar("MessageT", bound=Message)
 
 

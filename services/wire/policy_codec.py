@@ -29,7 +29,7 @@ from services.core.policy import (
 from services.core.units import WallMs
 from services.wire.errors import OversizeError, UndecodableError
 from services.wire.gen.gir.v1 import policy_pb2
-from services.wire.messages import MAX_TEXT_CHARS, optional_text, parse, text, wall_ms
+from services.wire.messages import MAX_TEXT_CHARS, optional_text, ordinal, parse, text, wall_ms
 from services.wire.residency_codec import decode_residency, encode_residency, name_set
 
 SNAPSHOT_KEY = "snapshot"
@@ -102,7 +102,7 @@ def decode_published(data: bytes) -> PublishedPolicy:
     message = parse(policy_pb2.PolicySnapshot, data, _WHAT, MAX_POLICY_BYTES)
     try:
         policy = PolicySnapshot(
-            revision=message.revision,
+            revision=ordinal(message.revision, _WHAT, "revision"),
             published_at_ms=WallMs(wall_ms(message.published_at_ms, _WHAT, "published_at_ms")),
             clusters=tuple(_cluster_of(cluster) for cluster in message.clusters),
             models=tuple(_model_of(model) for model in message.models),

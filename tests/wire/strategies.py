@@ -167,7 +167,7 @@ def policy_snapshots() -> st.SearchStrategy[PolicySnapshot]:
     ).map(_distinct_models)
     return st.builds(
         PolicySnapshot,
-        revision=st.integers(1, (1 << 64) - 1),
+        revision=st.integers(1, MAX_EXACT_INT),
         published_at_ms=wall,
         clusters=st.lists(clusters, max_size=3, unique_by=lambda c: c.id).map(tuple),
         models=groups,

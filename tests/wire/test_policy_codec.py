@@ -133,6 +133,7 @@ def test_settings_and_messages_have_the_same_fields(settings: type, message: typ
     ("change", "why"),
     [
         (lambda m: m.ClearField("revision"), "revision 0"),
+        (lambda m: setattr(m, "revision", 1 << 60), "revision 1152921504606846976 exceeds"),
         (lambda m: setattr(m, "published_at_ms", -5), "published_at_ms -5 is negative"),
         (lambda m: setattr(m, "reason", "a\nb"), "reason"),
         (lambda m: setattr(m.clusters[0], "jurisdiction", "EU"), "jurisdiction 'EU'"),

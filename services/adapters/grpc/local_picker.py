@@ -9,6 +9,7 @@ from typing import Final
 import grpc
 import grpc.aio
 
+from services.adapters.grpc.channel import open_channel
 from services.wire.gen.gir.v1 import picker_pb2, picker_pb2_grpc
 
 CALL_TIMEOUT_S: Final = 1.0
@@ -47,5 +48,5 @@ class GrpcLocalPicker:
         if channel is None:
             if len(self._channels) >= CHANNELS_MAX:
                 await self._channels.pop(next(iter(self._channels))).close()
-            channel = self._channels[address] = grpc.aio.insecure_channel(address)
+            channel = self._channels[address] = open_channel(address)
         return channel
