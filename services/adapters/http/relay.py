@@ -14,7 +14,7 @@ A vanished client is the caller's to notice (`responder.on_disconnect`): it call
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from services.adapters.http.responder import Responder
 from services.adapters.http.upstream import Origin, UpstreamConnection
@@ -93,6 +93,13 @@ class _State(Enum):
     ENDED = "ended"
 
 
+# Enum members are reached through a descriptor, which costs more than the comparison they serve.
+_WAITING: Final = _State.WAITING
+_READY: Final = _State.READY
+_RELAYING: Final = _State.RELAYING
+_ENDED: Final = _State.ENDED
+
+
 class Exchange:
     """One request to one origin and its response. Public attributes are valid from response_ready on.
 
@@ -138,7 +145,7 @@ class Exchange:
         self._listener = listener
         self._timeouts = timeouts
         self._drop_usage = drop_usage
-        self._state = _State.WAITING
+        self._state = _WAITING
         self._connection: UpstreamConnection | None = None
         self._passage: Passage | None = None
         self._responder: Responder
@@ -155,7 +162,7 @@ class Exchange:
     @property
     def ended(self) -> bool:
         """Whether the exchange is over, however it ended."""
-        return self._state is _State.ENDED
+        return self._state is _ENDED
 
     def commit(self, responder: Responder, extra: bytes = b"", *, without: frozenset[bytes] = _NONE) -> None:
         """Send the held response to the client and relay the rest; only from response_ready on.
@@ -164,7 +171,7 @@ class Exchange:
         whose head is already sent (held beyond its time, kept alive by comments) gets the body only.
         """
         passage = self._passage
-        if passage is None or self._state is not _State.READY:
+        if passage is None or self._state is not _READY:
             raise RuntimeError(f"commit of an exchange that is {self._state.value}")
         held = self._held
         body = held[0] if len(held) == 1 else b"".join(held)
@@ -176,7 +183,7 @@ class Exchange:
             out = passage.render_head(extra, without=without) + body
         self._held = []
         self._responder = responder
-        self._state = _State.RELAYING
+        self._state = _RELAYING
         responder.send_raw(out)
         if complete:
             self._finish()
@@ -189,8 +196,8 @@ class Exchange:
 
     def abort(self) -> None:
         """Give the attempt up at any time: the upstream connection is closed at once, the listener is not called."""
-        if self._state is not _State.ENDED:
-            self._state = _State.ENDED
+        if self._state is not _ENDED:
+            self._state = _ENDED
             self._let_go(reusable=False)
 
     @property
@@ -238,8 +245,8 @@ class Exchange:
 
     def not_connected(self, failure: Failure) -> None:
         """There will be no connection."""
-        if self._state is not _State.ENDED:
-            self._state = _State.ENDED
+        if self._state is not _ENDED:
+            self._state = _ENDED
             self._listener.attempt_failed(self, failure)
 
     def data_arrived(self, data: bytes) -> None:
@@ -254,7 +261,7 @@ class Exchange:
             return
         complete = parser.complete
         passage = self._passage
-        if self._state is _State.RELAYING and passage is not None:
+        if self._state is _RELAYING and passage is not None:
             out = passage.pass_on(raw, parser.take_body(), at_boundary=parser.at_boundary, complete=complete)
             if out:
                 self._responder.send_raw(out)
@@ -278,7 +285,7 @@ class Exchange:
             self._fail(ResponseTruncated())
             return
         passage = self._passage
-        if self._state is _State.RELAYING and passage is not None:
+        if self._state is _RELAYING and passage is not None:
             out = passage.pass_on(b"", b"", at_boundary=True, complete=True)
             self._responder.send_raw(out)
             self._finish()
@@ -297,9 +304,9 @@ class Exchange:
         age_ms = (now - self._seen_at) * 1000
         if age_ms > timeouts.total_ms:
             self._fail(TotalTimeout())
-        elif self._state is _State.WAITING and age_ms > timeouts.first_byte_ms:
+        elif self._state is _WAITING and age_ms > timeouts.first_byte_ms:
             self._fail(FirstByteTimeout())
-        elif self._state is _State.RELAYING and (now - self._moved_at) * 1000 > timeouts.idle_ms:
+        elif self._state is _RELAYING and (now - self._moved_at) * 1000 > timeouts.idle_ms:
             self._fail(IdleTimeout())
 
     def _hold(
@@ -316,12 +323,12 @@ class Exchange:
         if complete:
             self._complete = True
             self._let_go(reusable=head.keep_alive)
-        if self._state is not _State.WAITING:
+        if self._state is not _WAITING:
             return
         if complete or self.observer.ready or self._held_size > _HELD_BYTES_MAX:
-            self._state = _State.READY
+            self._state = _READY
             self._listener.response_ready(self)
-            if self._state is _State.READY:
+            if self._state is _READY:
                 self.pause_reading()
 
     def _open_passage(self, head: ResponseHead) -> Passage:
@@ -343,7 +350,7 @@ class Exchange:
         """Everything was handed to the client's socket: free the upstream, then the client's connection."""
         passage = self._passage
         responder = self._responder
-        self._state = _State.ENDED
+        self._state = _ENDED
         self._let_go(reusable=self.head.keep_alive)
         responder.flow = None
         self._listener.relay_completed(self)
@@ -351,11 +358,11 @@ class Exchange:
 
     def _fail(self, failure: Failure) -> None:
         was = self._state
-        if was is _State.ENDED:
+        if was is _ENDED:
             return
-        self._state = _State.ENDED
+        self._state = _ENDED
         self._let_go(reusable=False)
-        if was is _State.RELAYING:
+        if was is _RELAYING:
             self._responder.flow = None
             self._listener.relay_failed(self, failure)
         else:

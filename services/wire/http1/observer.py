@@ -24,6 +24,8 @@ _BLOCK: Final = re.compile(rb".+?(?:\n\n|\n\r\n?|\r\r\n?|\Z)", re.DOTALL)
 EVENT_BYTES_MAX: Final = 1024 * 1024
 # vLLM's usage object with all details is about 300 bytes.
 USAGE_BYTES_MAX: Final = 8 * 1024
+# Plain bodies up to this size are kept whole until the exchange ends.
+KEPT_BYTES_MAX: Final = 64 * 1024
 
 
 class BodyObserver(Protocol):
@@ -159,11 +161,15 @@ class EventObserver:
 
 
 class PlainObserver:
-    """Watch a body that is not an event stream: its first byte, and its last usage object wherever it stands."""
+    """Watch a body that is not an event stream: its first byte, and its last usage object wherever it stands.
 
-    __slots__ = ("_capture", "_carry", "bytes_seen", "done", "error")
+    A small body is kept and searched when asked; of a larger one only a window is kept.
+    """
+
+    __slots__ = ("_capture", "_carry", "_pieces", "bytes_seen", "done", "error")
 
     def __init__(self) -> None:
+        self._pieces: list[bytes] | None = []
         self._carry = b""
         self._capture: bytearray | None = None
         self.bytes_seen = 0
@@ -183,6 +189,28 @@ class PlainObserver:
     def feed(self, body: bytes) -> bytes:
         """Observe body bytes; all of them may go on."""
         self.bytes_seen += len(body)
+        pieces = self._pieces
+        if pieces is None:
+            self._scan(body)
+        elif self.bytes_seen <= KEPT_BYTES_MAX:
+            pieces.append(body)
+        else:
+            self._pieces = None
+            self._scan(b"".join(pieces) + body)
+        return body
+
+    def finish(self) -> bytes:
+        """Nothing was held back."""
+        self.done = True
+        return b""
+
+    def usage_object(self) -> bytes | None:
+        """The JSON bytes of the last usage object seen."""
+        if self._pieces is not None:
+            return _last_usage_object(b"".join(self._pieces))
+        return None if self._capture is None else _json_object(bytes(self._capture))
+
+    def _scan(self, body: bytes) -> None:
         window = self._carry + body if self._carry else body
         found = _last_usage(window)
         capture = self._capture
@@ -192,16 +220,6 @@ class PlainObserver:
         elif capture is not None and len(capture) < USAGE_BYTES_MAX:
             capture += body[: USAGE_BYTES_MAX - len(capture)]
         self._carry = window[1 - _USAGE_LENGTH_MAX :]
-        return body
-
-    def finish(self) -> bytes:
-        """Nothing is ever held back."""
-        self.done = True
-        return b""
-
-    def usage_object(self) -> bytes | None:
-        """The JSON bytes of the last usage object seen."""
-        return None if self._capture is None else _json_object(bytes(self._capture))
 
 
 def _after_last_boundary(data: bytearray, start: int) -> int:

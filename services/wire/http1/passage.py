@@ -10,7 +10,7 @@ bytes at every split point.
 from enum import Enum
 from typing import Final
 
-from services.wire.http1.heads import end_to_end, header_block, status_line
+from services.wire.http1.heads import status_line
 from services.wire.http1.observer import BodyObserver
 from services.wire.http1.responses import BodyFraming, ResponseHead
 
@@ -29,6 +29,16 @@ class Outgoing(Enum):
     AS_RECEIVED = "as_received"
     CHUNKED = "chunked"
     UNTIL_CLOSE = "until_close"
+
+
+# Enum members are reached through a descriptor, which costs more than the comparison they serve.
+_NONE: Final = Outgoing.NONE
+_AS_RECEIVED: Final = Outgoing.AS_RECEIVED
+_CHUNKED: Final = Outgoing.CHUNKED
+_UNTIL_CLOSE: Final = Outgoing.UNTIL_CLOSE
+_LENGTH_HEADER: Final = frozenset((b"content-length",))
+_CODING_HEADER: Final = frozenset((b"transfer-encoding",))
+_FRAMING_HEADERS: Final = _LENGTH_HEADER | _CODING_HEADER
 
 
 class Passage:
@@ -62,12 +72,12 @@ class Passage:
         self._upstream_chunked = head.framing is BodyFraming.CHUNKED
         self._in_step = True
         if head_request or head.framing is BodyFraming.NONE:
-            self.outgoing = Outgoing.NONE
+            self.outgoing = _NONE
         elif head.framing is BodyFraming.LENGTH and not head.is_event_stream:
-            self.outgoing = Outgoing.AS_RECEIVED
+            self.outgoing = _AS_RECEIVED
         else:
             self.outgoing = self._open_ended()
-        self.keep_alive = client_keep_alive and self.outgoing is not Outgoing.UNTIL_CLOSE
+        self.keep_alive = client_keep_alive and self.outgoing is not _UNTIL_CLOSE
 
     def render_head(self, extra: bytes = b"", *, without: frozenset[bytes] = frozenset()) -> bytes:
         """Render the head for the client.
@@ -75,17 +85,21 @@ class Passage:
         extra: a block of header lines to add. without: lowercase names of upstream headers to leave out.
         """
         head = self.head
-        if self.outgoing in (Outgoing.CHUNKED, Outgoing.UNTIL_CLOSE):
-            without |= {b"content-length"}
-        lines = [status_line(head.status), header_block(end_to_end(head.headers, without=without)), extra]
-        if self.outgoing is Outgoing.CHUNKED:
-            lines.append(b"transfer-encoding: chunked\r\n")
+        outgoing = self.outgoing
+        framing = b""
+        if outgoing is _CHUNKED:
+            if not self._upstream_chunked:
+                without |= _LENGTH_HEADER
+                framing = b"transfer-encoding: chunked\r\n"
+        elif outgoing is _UNTIL_CLOSE:
+            without |= _FRAMING_HEADERS
+        elif head.framing is not BodyFraming.LENGTH:
+            without |= _CODING_HEADER
         if not self.keep_alive:
-            lines.append(b"connection: close\r\n")
+            framing += b"connection: close\r\n"
         elif self._client_minor_version == 0:
-            lines.append(b"connection: keep-alive\r\n")
-        lines.append(b"\r\n")
-        return b"".join(lines)
+            framing += b"connection: keep-alive\r\n"
+        return b"%b%b%b%b\r\n" % (status_line(head.status), head.relayable_block(without), extra, framing)
 
     def pass_on(self, raw: bytes, body: bytes, *, at_boundary: bool, complete: bool) -> bytes:
         """Return the client bytes for one read.
@@ -100,8 +114,8 @@ class Passage:
             if held:
                 released += held
         outgoing = self.outgoing
-        if outgoing is not Outgoing.CHUNKED:
-            return b"" if outgoing is Outgoing.NONE else released
+        if outgoing is not _CHUNKED:
+            return b"" if outgoing is _NONE else released
         clean = self._upstream_chunked and (complete or (at_boundary and raw.endswith(b"\r\n")))
         if clean and self._in_step and released is body:
             return raw
@@ -113,10 +127,10 @@ class Passage:
 
         passed: what `pass_on` has returned so far, unsent. complete: the response has ended.
         """
-        if self.outgoing not in (Outgoing.AS_RECEIVED, Outgoing.NONE):
+        if self.outgoing not in (_AS_RECEIVED, _NONE):
             return passed
         self.outgoing = self._open_ended()
-        if self.outgoing is Outgoing.UNTIL_CLOSE:
+        if self.outgoing is _UNTIL_CLOSE:
             self.keep_alive = False
             return passed
         self._in_step = False
@@ -124,12 +138,12 @@ class Passage:
 
     def append(self, data: bytes) -> bytes:
         """Return the client bytes that add data after what has passed and end the body; only if can_append."""
-        return chunk(data) + LAST_CHUNK if self.outgoing is Outgoing.CHUNKED else data
+        return chunk(data) + LAST_CHUNK if self.outgoing is _CHUNKED else data
 
     def _open_ended(self) -> Outgoing:
-        return Outgoing.CHUNKED if self._client_minor_version >= 1 else Outgoing.UNTIL_CLOSE
+        return _CHUNKED if self._client_minor_version >= 1 else _UNTIL_CLOSE
 
     @property
     def can_append(self) -> bool:
         """Whether body bytes can still be added after an upstream failure."""
-        return self.outgoing in (Outgoing.CHUNKED, Outgoing.UNTIL_CLOSE)
+        return self.outgoing in (_CHUNKED, _UNTIL_CLOSE)

@@ -1,16 +1,19 @@
 """Client side of HTTP/1.1: an upstream's bytes in, one head and its body out (RFC 9112).
 
-A sans-I/O machine over llhttp in its strict mode. It tells where the head ends in the raw bytes
-and whether they stand at a chunk boundary, so that a relay can pass framing on untouched. It opens
-no socket and judges no status. Apart from the pool so that each conversation is tested as bytes.
+A sans-I/O machine over llhttp in its strict mode, which checks every byte; the head is then read by
+searching it, because a relay asks for three headers of ten. It tells where the head ends in the raw
+bytes and whether they stand at a chunk boundary, so that framing can pass untouched. It opens no
+socket and judges no status. Apart from the pool so that each conversation is tested as bytes.
 """
 
+import re
 from enum import Enum
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import httptools
 
+from services.wire.http1.heads import HOP_BY_HOP, end_to_end, header_block
 from services.wire.http1.limits import ResponseLimits
 
 
@@ -27,31 +30,83 @@ class ResponseError(Exception):
     """The upstream's bytes are not one valid HTTP/1.1 response; the connection is unusable."""
 
 
-class ResponseHead(NamedTuple):
-    """The final head of a response.
-
-    headers: (lowercase name, value) pairs in order. content_length: bytes, None unless framing is
-    LENGTH. keep_alive: whether the connection may serve another request afterwards. is_event_stream:
-    whether the body is server-sent events, whatever the media type's parameters or letter case.
-    """
-
-    status: int
-    headers: list[tuple[bytes, bytes]]
-    framing: BodyFraming
-    content_length: int | None
-    keep_alive: bool
-    is_event_stream: bool = False
-
-    def header(self, name: bytes) -> bytes | None:
-        """Return the first value of a lowercase header name."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
-
+# Enum members are reached through a descriptor, which costs more than the comparison they serve.
+_NONE: Final = BodyFraming.NONE
+_LENGTH: Final = BodyFraming.LENGTH
+_CHUNKED: Final = BodyFraming.CHUNKED
+_CLOSE: Final = BodyFraming.CLOSE
 
 _HEAD_END: Final = b"\r\n\r\n"
 _BODILESS_STATUSES: Final = frozenset((204, 205, 304))
+# Transfer-Encoding is left out: it is the framing, and is dealt with by whoever frames.
+_CONNECTION_HEADERS: Final = re.compile(
+    rb"\r\n(?:" + b"|".join(sorted(HOP_BY_HOP - {b"transfer-encoding"})) + rb"):"
+)
+
+
+class ResponseHead:
+    """The final head of a response.
+
+    status: 200 to 999. framing, content_length (bytes, None unless framing is LENGTH).
+    keep_alive: whether the connection may serve another request afterwards.
+    """
+
+    __slots__ = ("_lower", "_raw", "content_length", "framing", "keep_alive", "status")
+
+    def __init__(
+        self,
+        raw: bytes,
+        lower: bytes,
+        status: int,
+        framing: BodyFraming,
+        content_length: int | None,
+        *,
+        keep_alive: bool,
+    ) -> None:
+        self._raw = raw
+        self._lower = lower
+        self.status = status
+        self.framing = framing
+        self.content_length = content_length
+        self.keep_alive = keep_alive
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """(lowercase name, value) pairs in order of arrival."""
+        pairs = []
+        for line in self._raw[:-4].split(b"\r\n")[1:]:
+            name, _, value = line.partition(b":")
+            pairs.append((name.lower(), value.strip(b" \t")))
+        return pairs
+
+    def header(self, name: bytes) -> bytes | None:
+        """Return the first value of a lowercase header name."""
+        return _field(self._raw, self._lower, name)
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether the body is server-sent events, whatever the media type's parameters or letter case."""
+        if b"text/event-stream" not in self._lower:
+            return False
+        media_type = _field(self._lower, self._lower, b"content-type")
+        return media_type is not None and media_type.partition(b";")[0].rstrip() == b"text/event-stream"
+
+    def relayable_block(self, without: frozenset[bytes]) -> bytes:
+        """Render the end-to-end header lines but those in `without`; the framing headers stay.
+
+        The bytes are the upstream's own unless something must be left out.
+        """
+        lower = self._lower
+        if _CONNECTION_HEADERS.search(lower) is None:
+            for name in without:
+                if b"\r\n" + name + b":" in lower:
+                    break
+            else:
+                return self._raw[self._raw.index(b"\r\n") + 2 : -2]
+        framing = [
+            pair for pair in self.headers if pair[0] == b"transfer-encoding" and pair[0] not in without
+        ]
+        return header_block(end_to_end(self.headers, without=without) + framing)
 
 
 class ResponseParser:
@@ -64,6 +119,7 @@ class ResponseParser:
 
     head: ResponseHead | None
     complete: bool
+    _held: bytes
 
     def __init__(self, limits: ResponseLimits) -> None:
         self._limits = limits
@@ -71,7 +127,7 @@ class ResponseParser:
         self._open_chunk: list[bool] = []
         # llhttp calls these three for every chunk; bound to C functions they cost no Python frame.
         self.on_body = self._pieces.append
-        self.on_chunk_header = partial(self._open_chunk.append, True)  # append takes no keyword
+        self.on_chunk_header = partial(self._open_chunk.append, True)
         self.on_chunk_complete = self._open_chunk.clear
         self._parser = httptools.HttpResponseParser(self)
         self._spent = False
@@ -104,7 +160,20 @@ class ResponseParser:
         if self.head is not None:
             self._feed_parser(data)
             return data
-        return self._feed_head(data)
+        held = self._held + data if self._held else data
+        while True:
+            end = held.find(_HEAD_END) + 4
+            if end > self._limits.head_bytes or (end == 3 and len(held) > self._limits.head_bytes):
+                raise ResponseError("the response head is too large")
+            if end == 3:
+                self._held = held
+                return b""
+            if held[9:10] != b"1":
+                break
+            self._skip_interim(held[:end])
+            held = held[end:]
+        self._held = b""
+        return self._feed_final(held, end)
 
     def take_body(self) -> bytes:
         """Return the decoded body bytes of the reads since the last call."""
@@ -117,7 +186,7 @@ class ResponseParser:
 
     def end(self) -> bool:
         """The peer closed its side in order: True if that completes the response (a close-delimited body)."""
-        if self.head is not None and self.head.framing is BodyFraming.CLOSE:
+        if self.head is not None and self.head.framing is _CLOSE:
             self.complete = True
             self._spent = True
         return self.complete
@@ -133,40 +202,41 @@ class ResponseParser:
         self._head_only = head_only
         self._held = b""
         self._interim = 0
-        self._headers: list[tuple[bytes, bytes]] = []
         self._pieces.clear()
         self._open_chunk.clear()
-        self._event_stream = False
-        self._content_length: int | None = None
-        self._chunked = False
 
-    def _feed_head(self, data: bytes) -> bytes:
-        held = self._held + data if self._held else data
-        while True:
-            end = held.find(_HEAD_END) + 4
-            if end == 3:
-                if len(held) > self._limits.head_bytes:
-                    raise ResponseError("the response head is too large")
-                self._held = held
-                return b""
-            if end > self._limits.head_bytes:
-                raise ResponseError("the response head is too large")
-            self._feed_parser(held[:end])
-            held = held[end:]
-            if self.head is not None:
-                break
-            self._interim += 1
-            if self._interim > self._limits.interim_heads:
-                raise ResponseError("too many interim responses")
-        self._held = b""
-        if held:
-            if self.complete:
+    def _skip_interim(self, head: bytes) -> None:
+        """Check and drop a 1xx head (RFC 9110 15.2)."""
+        self._interim += 1
+        if self._interim > self._limits.interim_heads:
+            raise ResponseError("too many interim responses")
+        if head[9:12] == b"101":
+            raise ResponseError("the upstream switched protocols")
+        self._feed_parser(head)
+        if not self.complete:
+            raise ResponseError("an interim response has a body")
+        self.complete = False
+        self._awaited = True
+
+    def _feed_final(self, held: bytes, end: int) -> bytes:
+        """Check and read the final head together with what followed it in the same read."""
+        head = held[:end]
+        rest = held[end:]
+        if self._head_only:
+            # llhttp cannot be told that a HEAD answer has no body, so it sees the head and is not used again.
+            self._feed_parser(head)
+            self.complete = True
+            self._spent = True
+            if rest:
                 raise ResponseError("bytes after the end of the response")
+        else:
             self._feed_parser(held)
-        return held
+        self.head = self._read_head(head)
+        if self.complete and held.endswith(b"\r\n"):
+            self._refuse_blank_excess(rest)
+        return rest
 
     def _feed_parser(self, data: bytes) -> None:
-        pieces_before = len(self._pieces)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as error:
@@ -175,15 +245,47 @@ class ResponseParser:
             self._spent = True
             cause = error.__context__
             raise ResponseError(str(cause) if isinstance(cause, ResponseError) else str(error)) from error
-        if self.complete and self.head is not None and self.head.framing is not BodyFraming.NONE:
-            self._refuse_blank_excess(data, pieces_before)
+        if self.complete and self.head is not None and data.endswith(b"\r\n"):
+            self._refuse_blank_excess(data)
 
-    def _refuse_blank_excess(self, data: bytes, pieces_before: int) -> None:
-        """llhttp skips CRLFs after a message; passed on untouched they would reach the client."""
-        if self._chunked:
-            excess = data.endswith(b"\r\n\r\n\r\n")
+    def _read_head(self, head: bytes) -> ResponseHead:
+        """Decide how the body is framed; llhttp has already refused contradictions and bad lengths."""
+        lower = head.lower()
+        status = self._parser.get_status_code()
+        if not lower.startswith((b"http/1.1 ", b"http/1.0 ")) or status < 200:
+            raise ResponseError("the status line is not HTTP/1")
+        if lower.count(b"\r\n") > self._limits.header_count + 2:
+            raise ResponseError("too many response headers")
+        coding = _field(lower, lower, b"transfer-encoding")
+        if coding is not None and (coding != b"chunked" or lower.count(b"\r\ntransfer-encoding:") > 1):
+            raise ResponseError("the transfer coding is not chunked")
+        length = _field(lower, lower, b"content-length")
+        if self._head_only or status in _BODILESS_STATUSES:
+            framing = _NONE
+        elif coding is not None:
+            framing = _CHUNKED
+        elif length is not None:
+            framing = _LENGTH
         else:
-            excess = sum(map(len, self._pieces[pieces_before:])) != len(data)
+            framing = _CLOSE
+        return ResponseHead(
+            head,
+            lower,
+            status,
+            framing,
+            int(length) if framing is _LENGTH and length is not None else None,
+            keep_alive=framing is not _CLOSE and _persists(lower),
+        )
+
+    def _refuse_blank_excess(self, tail: bytes) -> None:
+        """llhttp skips CRLFs after a message; passed on untouched they would reach the client."""
+        head = self.head
+        if head is None or head.framing is _NONE:
+            excess = bool(tail)
+        elif head.framing is _CHUNKED:
+            excess = tail.endswith(b"\r\n\r\n\r\n")
+        else:
+            excess = sum(map(len, self._pieces)) < len(tail)
         if excess:
             raise ResponseError("bytes after the end of the response")
 
@@ -191,68 +293,28 @@ class ResponseParser:
 
     def on_message_begin(self) -> None:
         """Start a head: the awaited one, or one nobody asked for."""
-        if self.complete or not self._awaited:
+        if not self._awaited:
             raise ResponseError("bytes after the end of the response")
-        self._headers = []
-        self._event_stream = False
-        self._content_length = None
-        self._chunked = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect one header line; trailers pass in the raw bytes only."""
-        if self.head is not None:
-            return
-        name = name.lower()
-        if value and value[-1] in b" \t":
-            value = value.rstrip(b" \t")
-        self._headers.append((name, value))
-        if len(self._headers) > self._limits.header_count:
-            raise ResponseError("too many response headers")
-        if name == b"content-length":
-            self._content_length = int(value)
-        elif name == b"content-type":
-            media_type = value.partition(b";")[0].rstrip().lower()
-            self._event_stream = media_type == b"text/event-stream"
-        elif name == b"transfer-encoding":
-            if value.lower() != b"chunked":
-                raise ResponseError("the transfer coding is not chunked")
-            self._chunked = True
-
-    def on_headers_complete(self) -> None:
-        """Judge the head: interim, or the final one and its framing."""
-        parser = self._parser
-        status = parser.get_status_code()
-        if status < 200:
-            if status == 101:
-                raise ResponseError("the upstream switched protocols")
-            if self._chunked or self._content_length:
-                raise ResponseError("an interim response has a body")
-            return
-        if parser.get_http_version() not in ("1.1", "1.0"):
-            raise ResponseError("the response version is not HTTP/1")
-        if self._head_only or status in _BODILESS_STATUSES:
-            framing = BodyFraming.NONE
-        elif self._chunked:
-            framing = BodyFraming.CHUNKED
-        elif self._content_length is not None:
-            framing = BodyFraming.LENGTH
-        else:
-            framing = BodyFraming.CLOSE
-        self.head = ResponseHead(
-            status,
-            self._headers,
-            framing,
-            self._content_length if framing is BodyFraming.LENGTH else None,
-            framing is not BodyFraming.CLOSE and parser.should_keep_alive(),
-            self._event_stream,
-        )
-        if self._head_only:
-            # llhttp cannot be told that a HEAD answer has no body, so this parser is not used again.
-            self.complete = True
-            self._spent = True
+        self._awaited = False
 
     def on_message_complete(self) -> None:
         """The response has ended (an interim one ends with its head)."""
-        if self.head is not None:
-            self.complete = True
-            self._awaited = False
+        self.complete = True
+
+
+def _persists(lower: bytes) -> bool:
+    """Whether the connection outlives the response (RFC 9112 9.3)."""
+    connection = _field(lower, lower, b"connection")
+    if connection is None:
+        return lower[7:8] == b"1"
+    options = [option.strip() for option in connection.split(b",")]
+    return b"close" not in options and (lower[7:8] == b"1" or b"keep-alive" in options)
+
+
+def _field(head: bytes, lower: bytes, name: bytes) -> bytes | None:
+    """Return the first value of a lowercase name in a head; lower is the head in lower case."""
+    at = lower.find(b"\r\n" + name + b":")
+    if at < 0:
+        return None
+    start = at + len(name) + 3
+    return head[start : head.index(b"\r\n", start)].strip(b" \t")
