@@ -105,8 +105,9 @@ class View:
     """The fleet as this worker sees it.
 
     `current` is the prepared snapshot, replaced whole. `excluded` says which clusters have left since
-    it was built, and why. `on_policy`, `on_cluster_lost` and `on_effects` are set by whoever performs
-    what follows; they are called in the event loop, after `excluded` is right.
+    it was built, and why; `unroutable` names everyone who may take nothing new, and is what the next
+    attempts of running requests go by. `on_policy`, `on_cluster_lost` and `on_effects` are set by
+    whoever performs what follows; they are called in the event loop, after both are right.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class View:
         self.policy_confirmed_at: Instant | None = None
         self.current: Prepared = prepare(FleetSnapshot(0, 0, here, ()), None)
         self.excluded: Mapping[str, DropReason] = {}
+        self.unroutable: Mapping[str, DropReason] = {}
         self.tallies = ViewTallies()
         self.on_policy: Callable[[PolicySnapshot], None] = _no_policy
         self.on_cluster_lost: Callable[[ClusterId], None] = _no_cluster
@@ -372,6 +374,7 @@ class View:
                     excluded[cluster] = reason
         if excluded is not None:
             self.excluded = excluded
+            self.unroutable = dict([*self._built_exclusions.items(), *excluded.items()])
 
     def _rebuild_due(self) -> Instant | None:
         if self._dirty:
@@ -389,6 +392,7 @@ class View:
         self.current = prepare(built, self.policy)
         self._built_exclusions = exclusions(self.state)
         self.excluded = {}
+        self.unroutable = dict(self._built_exclusions.items())
         self._built_at = now
         self._dirty = False
         self.tallies.rebuilds += 1

@@ -24,7 +24,12 @@ from services.core.units import Instant, since
 NOBODY: Excluded = {}
 NOTHING_SENT: InFlight = {}
 
-_LEFT_LAST = (DropReason.SATURATED, DropReason.NO_HEALTHY_CLUSTER, DropReason.DRAINED)
+_LEFT_LAST = (
+    DropReason.SATURATED,
+    DropReason.NO_HEALTHY_CLUSTER,
+    DropReason.DRAINED,
+    DropReason.REPORT_POLICY_MISMATCH,
+)
 """Of several reasons why the planned candidates left, the most hopeful is the answer."""
 
 

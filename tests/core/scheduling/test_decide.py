@@ -116,6 +116,11 @@ def test_without_a_policy_an_unserved_model_is_not_called_unknown() -> None:
             DropReason.NO_HEALTHY_CLUSTER,
         ),
         ({"a": DropReason.SATURATED, "b": DropReason.NO_HEALTHY_CLUSTER}, (), DropReason.SATURATED),
+        (
+            {"a": DropReason.REPORT_POLICY_MISMATCH, "b": DropReason.REPORT_POLICY_MISMATCH},
+            (),
+            DropReason.REPORT_POLICY_MISMATCH,
+        ),
         ({"a": DropReason.DRAINED}, ("b",), DropReason.ATTEMPTS_EXHAUSTED),
     ],
 )
