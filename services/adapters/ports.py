@@ -103,7 +103,13 @@ class BusRecord:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """Every partition has been read up to the end offsets captured at assignment (sent once per replay)."""
+    """Every partition has been read up to the end offsets captured at assignment (sent once per pass).
+
+    `number` counts passes: 0 for the first, then what `replay` returned, or more when a later request
+    or a log created anew has overtaken it.
+    """
+
+    number: int = 0
 
 
 class BusPublisher(Protocol):
@@ -145,7 +151,7 @@ class BusReader(Protocol):
     `live=False`; when all those are read comes one `CaughtUp` (live ones of a partition that is ahead
     may precede it). Connection loss is retried inside with backoff and
     shows in `connected`; nothing is skipped but records without a UTF-8 key, which are counted in
-    `skipped`. `replay()` asks for a new pass from the beginning, ended by its own `CaughtUp`.
+    `skipped`. `replay()` asks for a new pass from the beginning and returns the number of its `CaughtUp`.
     Partitions added later are read from their beginning as live. `start` never fails because the bus
     is away; `records()` has one caller and ends after `close`.
     """
@@ -158,7 +164,7 @@ class BusReader(Protocol):
 
     def records(self) -> AsyncGenerator[Sequence[BusRecord | CaughtUp], None]: ...
 
-    def replay(self) -> None: ...
+    def replay(self) -> int: ...
 
     async def start(self) -> None: ...
 

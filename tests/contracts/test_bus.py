@@ -96,8 +96,10 @@ async def test_a_replay_brings_everything_again_and_says_so_once_more(bus: BusPa
         await publisher.publish(HEALTH, "eu-1", b"second", PATIENCE)
         await eventually(lambda: following.values("eu-1") == [b"first", b"second"])
         following.read.clear()
-        reader.replay()
+        number = reader.replay()
         await eventually(lambda: caught_up(following.read))
+        assert number > 0
+        assert following.read[-1] == CaughtUp(number)
         assert [(record.value, record.live) for record in kept(following.read)] == [
             (b"first", False),
             (b"second", False),

@@ -25,7 +25,7 @@ async def read_until(reader: BusReader, done: Callable[[Read], object], timeout_
 
 def caught_up(read: Read) -> bool:
     """Whether the replay is complete."""
-    return CaughtUp() in read
+    return any(isinstance(item, CaughtUp) for item in read)
 
 
 def kept(read: Read) -> list[BusRecord]:

@@ -54,7 +54,7 @@ class KafkaBusReader:
         self._positions: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._caught_up = False
-        self._from_beginning = True
+        self._requested, self._number = 0, -1
         self._connected = False
         self._closing = asyncio.Event()
         self._dropping = asyncio.Lock()
@@ -76,9 +76,10 @@ class KafkaBusReader:
         self._closing.set()
         await self._drop_consumer()
 
-    def replay(self) -> None:
+    def replay(self) -> int:
         """Read everything again, with end offsets captured anew."""
-        self._from_beginning = True
+        self._requested += 1
+        return self._requested
 
     async def records(self) -> AsyncGenerator[Sequence[BusRecord | CaughtUp], None]:
         """Yield batches until closed, over as many clients as it takes."""
@@ -137,11 +138,11 @@ class KafkaBusReader:
     async def _assign(self, consumer: AIOKafkaConsumer) -> None:
         """Assign every partition at its kept position; new ones, and all of them on a replay, at the beginning."""
         partitions = await _partitions(consumer, self._topic_of)
-        if self._from_beginning:
-            self._from_beginning = False
-            self._positions.clear()
+        number = self._requested
+        if number != self._number:
             self._ends = dict(await consumer.end_offsets(partitions))
-            self._caught_up = False
+            self._positions.clear()
+            self._number, self._caught_up = number, False
         fresh = [tp for tp in partitions if tp not in self._positions]
         beginnings = dict(await consumer.beginning_offsets(fresh)) if fresh else {}
         self._positions = {tp: beginnings.get(tp) or self._positions.get(tp, 0) for tp in partitions}
@@ -157,7 +158,7 @@ class KafkaBusReader:
         self, consumer: AIOKafkaConsumer
     ) -> AsyncGenerator[Sequence[BusRecord | CaughtUp], None]:
         while not self._closing.is_set():
-            if self._from_beginning or self._partitions_added(consumer):
+            if self._requested != self._number or self._partitions_added(consumer):
                 await self._assign(consumer)
             try:
                 polled = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_RECORDS)
@@ -169,7 +170,7 @@ class KafkaBusReader:
             batch: list[BusRecord | CaughtUp] = list(self._taken(polled))
             if not self._caught_up and await self._at_captured_ends(consumer):
                 self._caught_up = True
-                batch.append(CaughtUp())
+                batch.append(CaughtUp(self._number))
             if batch:
                 yield batch
             if since(self._looked_at, self._clock.now()) >= LOOK_INTERVAL:

@@ -222,6 +222,7 @@ class MemoryBusReader:
         self._topics = tuple(topics)
         self._closed = False
         self.skipped = 0
+        self._number = -1
         self.replay()
 
     @property
@@ -237,13 +238,15 @@ class MemoryBusReader:
         self._closed = True
         self._bus.wake()
 
-    def replay(self) -> None:
+    def replay(self) -> int:
         """Go back to the beginning; records up to today's end offsets come as not live."""
+        self._number += 1
         logs = [(topic, index) for topic in self._topics for index in range(len(self._bus.partitions(topic)))]
         self._positions = dict.fromkeys(logs, 0)
         self._ends = {(topic, index): self._bus.partitions(topic)[index].end for topic, index in logs}
         self._caught_up = False
         self._bus.wake()
+        return self._number
 
     async def records(self) -> AsyncGenerator[Sequence[BusRecord | CaughtUp], None]:
         """Yield batches until closed."""
@@ -275,4 +278,4 @@ class MemoryBusReader:
                 yield BusRecord(topic, entry.key, entry.value, index, entry.offset, live=entry.offset >= end)
         if not self._caught_up and all(self._positions[log] >= end for log, end in self._ends.items()):
             self._caught_up = True
-            yield CaughtUp()
+            yield CaughtUp(self._number)

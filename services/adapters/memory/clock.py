@@ -56,11 +56,15 @@ class VirtualClock:
             deadline, _, woken = heapq.heappop(self._sleepers)
             if woken.done():  # Its task was cancelled while asleep.
                 continue
-            self._now = deadline
+            self._now = max(self._now, deadline)
             woken.set_result(None)
             await self.settle()
         self._now = target
         await self.settle()
+
+    def pause(self, span: Duration) -> None:
+        """Let `span` pass while the process is stopped: who sleeps wakes late, at the next `advance`."""
+        self._now += span
 
     async def settle(self) -> None:
         """Let every runnable task run until it waits again; time stands still."""
