@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from services.adapters.auth.key_files import KeyFileError, parse_hand_off_keys, read_private
+from services.adapters.grpc.binding import Listen
+from services.adapters.grpc.server import GrpcServer
+from services.adapters.http.page import PageServer
 from services.adapters.http.relay import ExchangeTimeouts
 from services.adapters.http.server import HttpServer, ServerOptions
 from services.adapters.http.upstream import UpstreamPool
@@ -20,13 +23,12 @@ from services.adapters.ports import BusPublisher, BusReader, Clock, Ids, Publish
 from services.adapters.system.clock import SystemClock
 from services.adapters.system.file_lease import FileLease
 from services.adapters.system.ids import SystemIds
-from services.adapters.telemetry.prometheus import MetricsPage
+from services.adapters.telemetry.prometheus import CONTENT_TYPE, MetricsPage
 from services.core.pods.table import Pod, PodTable
 from services.core.units import ms
 from services.endpoint_picker.counters import Counters, picker_values
-from services.endpoint_picker.doors.grpc import GrpcDoor, PickerService
+from services.endpoint_picker.doors.grpc import PickerService
 from services.endpoint_picker.doors.http import HttpDoor
-from services.endpoint_picker.doors.metrics import metrics_handler
 from services.endpoint_picker.entry import Entry
 from services.endpoint_picker.observe import Engine, Observer, ScrapeRules
 from services.endpoint_picker.pick import LocalScheduler
@@ -75,6 +77,7 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     pool = UpstreamPool()
     timeouts = ExchangeTimeouts(settings.http.first_byte_ms, settings.http.idle_ms, settings.http.total_ms)
     http = HttpDoor(entry, scheduler, observer, pool, clock, ids, timeouts)
+    grpc = PickerService(entry, scheduler, observer, clock, ids)
     options = ServerOptions(limits=RequestLimits(body_bytes=settings.http.body_max_bytes))
     bus = _bus(settings, shared, table, clock, counters)
     page = MetricsPage(
@@ -83,8 +86,9 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     doors = Doors(
         http,
         HttpServer(http.handle, options, refuse=http.refuse_malformed, screen=http.screen),
-        GrpcDoor(PickerService(entry, scheduler, observer, clock, ids)),
-        HttpServer(metrics_handler(page)),
+        grpc,
+        GrpcServer(Listen(settings.grpc.host, settings.grpc.port, settings.insecure_bind), [grpc.door()]),
+        PageServer(b"/metrics", CONTENT_TYPE, page.render),
     )
     return EndpointPicker(settings, doors, observer, pool, source, clock, bus)
 

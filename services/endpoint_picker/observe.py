@@ -73,7 +73,7 @@ class Observer:
                 pod = self.table[pod_id]
                 if pod.read_at is not None and pod.read_at >= started:
                     due = identified_at is None or started - identified_at >= IDENTIFY_EVERY
-                    if due or pod.identity is None or pod.good_in_row == 1:
+                    if due or pod.good_in_row == 1:
                         identified_at = started
                         await self.identify(pod_id)
             took = self.clock.now() - started

@@ -8,12 +8,21 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
+from services.adapters.grpc.server import GrpcServer
+from services.adapters.http.page import PageServer
 from services.adapters.http.server import HttpServer
 from services.adapters.http.upstream import UpstreamPool
-from services.adapters.ports import BusPublisher, BusReader, Clock, MetricsSource, PublisherLease
+from services.adapters.ports import (
+    AdapterError,
+    BusPublisher,
+    BusReader,
+    Clock,
+    MetricsSource,
+    PublisherLease,
+)
 from services.adapters.system.tasks import TaskScope
 from services.core.units import ms
-from services.endpoint_picker.doors.grpc import GrpcDoor
+from services.endpoint_picker.doors.grpc import PickerService
 from services.endpoint_picker.doors.http import HttpDoor
 from services.endpoint_picker.observe import Observer
 from services.endpoint_picker.publish import Publisher
@@ -23,9 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 PULSE = ms(100)
 """How often readings are checked for age and readiness is told: a twentieth of the age that matters."""
-METRICS_PORTS_TRIED = 100
-"""More processes than this on one host are a mistake in a supervisor."""
-GRPC_GRACE_S = 0.5
+GRPC_GRACE = ms(500)
 """A pick takes a millisecond; half a second is ample."""
 
 
@@ -47,8 +54,9 @@ class Doors:
 
     http: HttpDoor
     http_server: HttpServer
-    grpc: GrpcDoor
-    metrics_server: HttpServer
+    grpc: PickerService
+    grpc_server: GrpcServer
+    metrics_server: PageServer
 
 
 @dataclass(slots=True)
@@ -66,6 +74,7 @@ class EndpointPicker:
     grpc_port: int = 0
     metrics_port: int = 0
     failure: asyncio.Future[None] | None = None
+    _told_ready: bool = False
     _tasks: TaskScope = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,14 +82,17 @@ class EndpointPicker:
         self._tasks = TaskScope(self._task_failed)
 
     async def start(self) -> None:
-        """Open the doors and begin to watch and publish. Raises OSError when an address cannot be had."""
+        """Open the doors and begin to watch and publish. Raises OSError or `BindError` when an address cannot be had."""
         self.failure = asyncio.get_running_loop().create_future()
         settings, doors = self.settings, self.doors
         try:
             self.http_port = await doors.http_server.listen(settings.http.host, settings.http.port)
-            self.grpc_port = await doors.grpc.listen(settings.grpc.host, settings.grpc.port)
-            self.metrics_port = await self._listen_for_metrics()
-        except OSError:
+            await doors.grpc_server.start()
+            self.grpc_port = doors.grpc_server.port
+            self.metrics_port = await doors.metrics_server.listen(
+                settings.metrics.host, settings.metrics.port
+            )
+        except (OSError, AdapterError):
             await self.abort()
             raise
         for pod in self.observer.table:
@@ -104,7 +116,7 @@ class EndpointPicker:
         finished = await self.doors.http_server.drain(self.settings.drain_ms)
         if not finished:
             _LOG.warning("cluster %s: requests were cut at the end of the drain time", self.settings.cluster)
-        await self.doors.grpc.stop(GRPC_GRACE_S)
+        await self.doors.grpc_server.stop(GRPC_GRACE)
         await self._end()
 
     async def abort(self) -> None:
@@ -112,13 +124,16 @@ class EndpointPicker:
         self.doors.http.cancel_all()
         await self._tasks.close()
         await self.doors.http_server.close()
-        await self.doors.grpc.stop(0)
+        await self.doors.grpc_server.stop(ms(0))
         await self._end()
 
     def black_hole(self, on: bool) -> None:
         """Answer nothing and say nothing while every socket stays open; or come back as if nothing had been."""
         self.doors.http.black_hole(on)
-        self.doors.grpc.black_hole(on)
+        if on:
+            self.doors.grpc.light.clear()
+        else:
+            self.doors.grpc.light.set()
         self.observer.frozen = on
         if self.bus is not None:
             self.bus.publisher.frozen = on
@@ -145,19 +160,15 @@ class EndpointPicker:
             if not self.observer.frozen:
                 now = self.clock.now()
                 self.observer.apply(self.observer.table.tick(now))
-                self.doors.grpc.service.expire(now)
-                await self.doors.grpc.tell_readiness()
+                self.doors.grpc.expire(now)
+                await self._tell_readiness()
 
-    async def _listen_for_metrics(self) -> int:
-        """Take the configured port or, on a host with several processes, the next free one."""
-        door = self.settings.metrics
-        for port in range(door.port, door.port + METRICS_PORTS_TRIED):
-            try:
-                return await self.doors.metrics_server.listen(door.host, port)
-            except OSError:
-                if door.port == 0:
-                    raise
-        raise OSError(f"no free port for metrics in {door.port}..{door.port + METRICS_PORTS_TRIED - 1}")
+    async def _tell_readiness(self) -> None:
+        """Tell health watchers when readiness changed."""
+        ready = self.ready and not self.doors.http.entry.draining
+        if ready is not self._told_ready:
+            self._told_ready = ready
+            await self.doors.grpc_server.set_ready(ready=ready)
 
     def _task_failed(self, name: str, failure: BaseException) -> None:
         _LOG.critical("cluster %s: %s ended", self.settings.cluster, name, exc_info=failure)

@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 
+from services.adapters.ports import AdapterError
 from services.endpoint_picker.assembly import build
 from services.endpoint_picker.process import EndpointPicker
 from services.endpoint_picker.settings import PickerSettings
@@ -33,7 +34,7 @@ async def serve(settings: PickerSettings) -> int:
         loop.add_signal_handler(number, told_to_stop.set)
     try:
         await picker.start()
-    except OSError as error:
+    except (OSError, AdapterError) as error:
         return _complain(f"cannot listen: {error}", FAILED)
     _announce(settings, picker)
     if picker.failure is not None:
