@@ -114,6 +114,8 @@ class PolicyKeeper:
             log.warning("the policy cannot be kept on disk: %s", error)
             # An older policy on disk must not be confirmed in its place: the next work saves again.
             self._unsaved = self._unsaved or payload
-        finally:
-            self._touched_at = self._clock.now()
-            self._busy = False
+            payload = self._unsaved
+        self._touched_at = self._clock.now()
+        self._busy = False
+        if self._unsaved is not payload:
+            self._work()

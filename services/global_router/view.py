@@ -50,7 +50,7 @@ from services.core.policy import PolicySnapshot
 from services.core.scheduling.prepare import Prepared, prepare
 from services.core.units import Instant, WallMs, after, ms, seconds
 from services.global_router.alarm import Alarm
-from services.global_router.policy_file import PolicyKeeper
+from services.global_router.policy_file import PolicyFile, PolicyKeeper
 from services.wire.errors import UndecodableError
 from services.wire.health_codec import decode_report
 from services.wire.policy_codec import decode_policy
@@ -116,7 +116,7 @@ class View:
         feed: Feed,
         here: Locality,
         scope: TaskScope,
-        keeper: PolicyKeeper | None = None,
+        policy_file: PolicyFile | None = None,
     ) -> None:
         self.state: FleetState = EMPTY
         self.policy: PolicySnapshot | None = None
@@ -132,7 +132,7 @@ class View:
         self._feed = feed
         self._here = here
         self._scope = scope
-        self._keeper = keeper
+        self._keeper = None if policy_file is None else PolicyKeeper(policy_file, clock, scope)
         self._alarm = Alarm(clock, scope, "view alarm")
         self._built_at = Instant(0)
         self._built_exclusions: Mapping[ClusterId, DropReason] = {}

@@ -67,3 +67,22 @@ async def test_the_wall_clock_follows_and_can_be_set_back_without_moving_instant
     assert (clock.wall_ms(), clock.now()) == (1_402_000, before)
     await clock.advance(ms(500))
     assert clock.wall_ms() == 1_402_500
+
+
+async def test_sleepers_of_a_paused_process_wake_late_and_time_never_goes_back() -> None:
+    clock = VirtualClock()
+    start = clock.now()
+    woken: list[int] = []
+
+    async def sleeper() -> None:
+        await clock.sleep(seconds(1))
+        woken.append(clock.now() - start)
+
+    async with asyncio.TaskGroup() as scope:
+        scope.create_task(sleeper())
+        await clock.settle()
+        clock.pause(seconds(10))
+        assert woken == []
+        await clock.advance(seconds(1))
+    assert woken == [seconds(10)]
+    assert clock.now() - start == seconds(11)
