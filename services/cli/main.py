@@ -15,6 +15,8 @@ from services.cli.exit_codes import USAGE
 VERBS: Final = {
     "apply": "services.cli.apply",
     "endpoint-picker": "services.cli.endpoint_picker",
+    "projector": "services.cli.projector",
+    "router": "services.cli.router",
     "simulate-pod": "services.cli.simulate_pod",
     "token": "services.cli.token",
     "validate": "services.cli.validate",

@@ -53,6 +53,8 @@ class DecisionRecord:
     drop_reason: str = ""
     first_byte_at: Instant | None = None
     ended_at: Instant | None = None
+    usage: bytes | None = None
+    """The model server's usage object as JSON bytes, read only when the record is rendered."""
     attempts: list[AttemptRecord] = field(default_factory=list)
 
 
@@ -86,6 +88,7 @@ def as_fields(record: DecisionRecord) -> dict[str, Any]:
         "drop_reason": record.drop_reason,
         "first_byte_ms": _since(record, record.first_byte_at),
         "duration_ms": _since(record, record.ended_at),
+        "usage": None if record.usage is None else orjson.loads(record.usage),
         "attempts": [_attempt_fields(attempt) for attempt in record.attempts],
     }
     return {name: value for name, value in fields.items() if value is not None and value != ""}

@@ -5,13 +5,15 @@ Parsing and its errors are `wire/config/settings_source.py`.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from services.core.locality import Jurisdiction, Locality, Region, check_jurisdiction, check_name
 from services.core.units import Duration, ms
 from services.wire.config.settings_source import Settings
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Name = Annotated[str, AfterValidator(lambda value: check_name(value, "name"))]
@@ -23,6 +25,12 @@ class Listener(Settings):
 
     host: str = "127.0.0.1"
     port: Port = 0
+
+
+def check_loopback(door: Listener) -> None:
+    """Raise `ValueError` for a door that would speak plain text beyond this host."""
+    if door.host not in LOOPBACK:
+        raise ValueError(f"{door.host}: listening outside loopback in plain text needs insecure_bind: true")
 
 
 class HttpDoor(Listener):
@@ -80,6 +88,13 @@ class RouterSettings(Settings):
     drain_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 30_000
     """How long running requests may finish after SIGTERM."""
 
+    @model_validator(mode="after")
+    def _stay_on_loopback(self) -> Self:
+        if not self.insecure_bind:
+            for door in (self.http, self.grpc, self.metrics):
+                check_loopback(door)
+        return self
+
     @property
     def here(self) -> Locality:
         """Where this router stands."""
@@ -100,3 +115,11 @@ class ProjectorSettings(Settings):
     redis: Redis
     metrics: MetricsDoor = MetricsDoor()
     insecure_bind: bool = False
+
+    @model_validator(mode="after")
+    def _stay_on_loopback(self) -> Self:
+        if not self.insecure_bind:
+            check_loopback(self.metrics)
+        if not self.redis.url:
+            raise ValueError("redis.url: a projector needs a store to project into")
+        return self

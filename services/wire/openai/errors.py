@@ -52,6 +52,17 @@ def error_answer(
     return ErrorAnswer(row.http, tuple(headers), error_body(row, message, param))
 
 
+def refusal_answer(status: int, reason: str, message: str) -> ErrorAnswer:
+    """Return the answer to a request that the HTTP machine refused (bad framing, too large, too slow).
+
+    `reason` is the machine's own word and becomes the code; 413 is a row of the status table.
+    """
+    if status == STATUS[DoorReason.BODY_TOO_LARGE].http:
+        return error_answer(DoorReason.BODY_TOO_LARGE, message)
+    row = StatusRow(status, 0, "invalid_request_error" if status < 500 else "server_error", reason)
+    return ErrorAnswer(status, (("content-type", "application/json"),), error_body(row, message))
+
+
 def in_band_error(reason: DropReason | DoorReason, message: str) -> bytes:
     """Return one SSE event that tells a client, after its first byte, that the stream failed.
 

@@ -1,0 +1,252 @@
+"""The OpenAI-compatible HTTP door of a router: paths, identity, body, then the one life cycle.
+
+Translates only: authentication is `adapters/auth`, the body is `wire/openai`, where a request goes is
+`core`. What can be refused from the head alone is refused before the body is read: an unknown
+caller, and a caller whose data may not pass through this door's jurisdiction.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from services.adapters.auth.authenticator import Authenticator
+from services.adapters.auth.tokens import TokenRefusal, TokenRefusedError
+from services.adapters.http.responder import Responder
+from services.core.inference import InferenceRequest, ModelName, RequestId, Tenant
+from services.core.locality import Locality
+from services.core.outcomes import DropReason, Rejected
+from services.core.residency import narrow
+from services.core.units import Duration, Instant
+from services.global_router.answers import respond_error
+from services.global_router.lifecycle import LifeCycle
+from services.global_router.records import DecisionRecord
+from services.wire.control_headers import (
+    SESSION,
+    STRIPPED_PREFIXES,
+    TRAFFIC_CLASS,
+    BadHeaderError,
+    Controls,
+    read_controls,
+)
+from services.wire.http1.heads import forwardable_block
+from services.wire.http1.requests import Refusal, Request
+from services.wire.openai.errors import ErrorAnswer, error_answer, refusal_answer
+from services.wire.openai.requests import BadBodyError, ask_for_usage, model_list, read_body
+from services.wire.status import DoorReason
+
+PREFIXES: Final = (b"/openai/v1/", b"/v1/")
+INFERENCE: Final = frozenset((b"chat/completions", b"completions"))
+INFERENCE_PATHS: Final = frozenset(prefix + path for prefix in PREFIXES for path in INFERENCE)
+MODEL_PATHS: Final = frozenset(prefix + b"models" for prefix in PREFIXES)
+
+_NOT_FORWARDED: Final = frozenset((b"authorization", b"cookie", b"x-request-id"))
+"""The client's credentials stop here; the hop has a token of its own."""
+_JSON: Final = (b"content-type", b"application/json")
+_TOKEN_MESSAGES: Final = {
+    TokenRefusal.MISSING: "You didn't provide a token. Send it as 'Authorization: Bearer TOKEN'.",
+    TokenRefusal.EXPIRED: "The token has expired.",
+    TokenRefusal.NOT_YET_VALID: "The token is not valid yet; check the clocks.",
+}
+_TOKEN_MESSAGE: Final = "Incorrect token provided."  # noqa: S105 -- a sentence, not a secret
+
+
+class HttpDoor:
+    """Handles the requests of one HTTP server. `silent`: answer nothing, as a door behind a dead network."""
+
+    def __init__(
+        self,
+        life: LifeCycle,
+        authenticator: Authenticator,
+        new_id: Callable[[], RequestId],
+        here: Locality,
+    ) -> None:
+        self._life = life
+        self._authenticator = authenticator
+        self._new_id = new_id
+        self._here = here
+        self.silent = False
+        self.refused: dict[DoorReason, int] = dict.fromkeys(DoorReason, 0)
+
+    # --- Entrances ----------------------------------------------------------------------------------
+
+    def handle(self, request: Request, responder: Responder) -> None:
+        """Answer one complete request (a `RequestHandler`)."""
+        if self.silent:
+            return
+        path = request.path
+        if path in INFERENCE_PATHS:
+            if request.method != b"POST":
+                self._refuse(responder, DoorReason.METHOD_NOT_ALLOWED, "Use POST.")
+                return
+            self._infer(request, responder)
+        elif path in MODEL_PATHS:
+            self._models(request, responder)
+        elif path == b"/healthz":
+            responder.respond(200, [_JSON], b'{"status":"alive"}')
+        elif path == b"/readyz":
+            ready = self._life.view.ready
+            responder.respond(
+                200 if ready else 503, [_JSON], b'{"ready":true}' if ready else b'{"ready":false}'
+            )
+        else:
+            self._refuse(responder, DoorReason.UNKNOWN_PATH, f"Unknown URL: {path.decode('latin-1')[:200]}.")
+
+    def screen(self, request: Request, responder: Responder) -> bool:
+        """Judge a head whose body has not arrived; True when it was answered and the body need not be read."""
+        if self.silent or request.path not in INFERENCE_PATHS:
+            return False
+        return self._identify(request, responder) is None
+
+    def refuse(self, refusal: Refusal, responder: Responder) -> None:
+        """Answer a request that never became one, in OpenAI's form (a `RefusalHandler`)."""
+        answer = refusal_answer(refusal.status, refusal.reason, refusal.detail)
+        responder.respond(answer.status, _encoded(answer), answer.body)
+
+    # --- Inference ----------------------------------------------------------------------------------
+
+    def _infer(self, request: Request, responder: Responder) -> None:
+        identified = self._identify(request, responder)
+        if identified is None:
+            return
+        tenant, controls = identified
+        if request.header(b"content-encoding") not in (None, b"identity"):
+            self._refuse(responder, DoorReason.UNSUPPORTED_ENCODING, "Send the body uncompressed.")
+            return
+        try:
+            read = read_body(request.body)
+        except BadBodyError as error:
+            self._refuse(responder, error.reason, error.message, error.param)
+            return
+        life = self._life
+        now = life.clock.now()
+        inference = InferenceRequest(
+            request_id=self._new_id(),
+            tenant=tenant,
+            model=read.model,
+            residency=narrow(tenant.grants.residency, controls.residency),
+            traffic_class=controls.traffic_class,
+            priority=min(0, tenant.grants.priority_ceiling),
+            prompt_tokens=read.prompt_tokens,
+            max_output_tokens=read.max_output_tokens,
+            stream=read.stream,
+            session=controls.session,
+        )
+        decision = life.decide(inference, now)
+        record = self._record(inference, controls, now)
+        record.decide_ns = life.clock.now() - now
+        if isinstance(decision, Rejected):
+            answer = error_answer(decision.reason, decision.message, retry_after=decision.retry_after)
+            life.note_rejected(record, decision)
+            respond_error(responder, record, answer)
+            return
+        record.draw, record.panic = decision.explanation.draw, decision.explanation.panic
+        stripped = [pair for pair in request.headers if not pair[0].startswith(STRIPPED_PREFIXES)]
+        life.serve(
+            responder,
+            inference,
+            decision,
+            record,
+            forwardable_block(stripped, without=_NOT_FORWARDED) + _hop_controls(request),
+            ask_for_usage(request.body, read),
+            drop_usage=read.stream and not read.usage_requested,
+        )
+
+    def _record(self, inference: InferenceRequest, controls: Controls, now: Instant) -> DecisionRecord:
+        prepared = self._life.view.current
+        return DecisionRecord(
+            inference.request_id,
+            controls.client_request_id,
+            "http",
+            inference.tenant.id,
+            inference.model,
+            inference.traffic_class,
+            now,
+            self._life.clock.wall_ms(),
+            prepared.revision,
+            prepared.snapshot.version,
+        )
+
+    def _identify(self, request: Request, responder: Responder) -> tuple[Tenant, Controls] | None:
+        """Return who asks and how, or None after having answered why not."""
+        try:
+            tenant = self._authenticator.authenticate(
+                request.header(b"authorization"), self._life.clock.wall_ms()
+            )
+            controls = read_controls(request.header)
+        except TokenRefusedError as error:
+            if self._life.view.policy is None:
+                self._refuse(responder, DoorReason.NOT_READY, "This router has no policy yet.")
+            else:
+                message = _TOKEN_MESSAGES.get(error.refusal, _TOKEN_MESSAGE)
+                self._refuse(responder, DoorReason.UNAUTHENTICATED, message)
+            return None
+        except BadHeaderError as error:
+            self._refuse(responder, DoorReason.INVALID_VALUE, str(error), error.header)
+            return None
+        if not tenant.grants.residency.allows(self._here):
+            self._deny_transit(responder)
+            return None
+        if not controls.residency.allows(self._here):
+            self._deny_transit(responder)
+            return None
+        return tenant, controls
+
+    def _deny_transit(self, responder: Responder) -> None:
+        self._life.tallies.rejected[DropReason.JURISDICTION_DENIED] += 1
+        answer = error_answer(
+            DropReason.JURISDICTION_DENIED,
+            f"Requests under this residency rule may not pass through jurisdiction '{self._here.jurisdiction}';"
+            " use a door inside the allowed set.",
+        )
+        responder.respond(answer.status, _encoded(answer), answer.body)
+
+    # --- Models -------------------------------------------------------------------------------------
+
+    def _models(self, request: Request, responder: Responder) -> None:
+        if request.method not in (b"GET", b"HEAD"):
+            self._refuse(responder, DoorReason.METHOD_NOT_ALLOWED, "Use GET.")
+            return
+        identified = self._identify(request, responder)
+        if identified is not None:
+            responder.respond(200, [_JSON], model_list(self._granted(identified[0])))
+
+    def _granted(self, tenant: Tenant) -> list[ModelName]:
+        """Return policy ∩ grants, in policy order; a grant of a model covers its aliases."""
+        policy = self._life.view.current.policy
+        granted = tenant.grants.models
+        names: list[ModelName] = []
+        for model in policy.models if policy is not None else ():
+            whole = granted is None or model.name in granted
+            names.extend(
+                name
+                for name in (model.name, *model.aliases)
+                if whole or (granted is not None and name in granted)
+            )
+        return names
+
+    # --- Refusals -----------------------------------------------------------------------------------
+
+    def _refuse(
+        self,
+        responder: Responder,
+        reason: DoorReason,
+        message: str,
+        param: str | None = None,
+        retry_after: Duration | None = None,
+    ) -> None:
+        self.refused[reason] += 1
+        answer = error_answer(reason, message, param=param, retry_after=retry_after)
+        responder.respond(answer.status, _encoded(answer), answer.body)
+
+
+def _hop_controls(request: Request) -> bytes:
+    """Render the two controls that tier 1 may act on; they arrive under a signed hand-off only."""
+    block = b""
+    for name in (TRAFFIC_CLASS, SESSION):
+        value = request.header(name)
+        if value is not None:
+            block += b"%b: %b\r\n" % (name, value)
+    return block
+
+
+def _encoded(answer: ErrorAnswer) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in answer.headers]

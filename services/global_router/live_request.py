@@ -1,0 +1,333 @@
+"""One HTTP request in flight: performs what the attempts machine asks, tells it what happened.
+
+The machine (`core/failover`) decides; this object holds the sockets' ends. It makes no choice of its
+own. Callbacks only: no task, no timer and no await per request; the life cycle's sweep brings
+time. Apart from the life cycle, which owns what requests share.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from services.adapters.http.relay import Exchange, UpstreamRequest
+from services.adapters.http.responder import Responder
+from services.core.failover import events as ev
+from services.core.failover.attempts import Attempts, Effects
+from services.core.failover.effects import (
+    CancelAttempt,
+    CommitHead,
+    Ending,
+    FailInBand,
+    Finish,
+    OutcomeKind,
+    RecordOutcome,
+    Reject,
+    Send,
+    SendHeartbeats,
+)
+from services.core.failover.states import State
+from services.core.inference import InferenceRequest
+from services.core.outcomes import DropReason
+from services.core.units import Duration, Instant, after, seconds
+from services.global_router.answers import answer_block, id_headers, respond_error
+from services.global_router.hops import hand_off_for
+from services.global_router.records import AttemptRecord, DecisionRecord
+from services.wire.http1.failures import (
+    ConnectFailed,
+    Failure,
+    FirstByteTimeout,
+    IdleTimeout,
+    PoolExhausted,
+    ResponseTruncated,
+    TotalTimeout,
+)
+from services.wire.http1.observer import EventObserver
+from services.wire.http1.retry_after import retry_after_of
+from services.wire.openai.errors import error_answer, in_band_error
+
+if TYPE_CHECKING:
+    from services.global_router.lifecycle import LifeCycle
+
+HEARTBEAT: Final = b": waiting\n\n"
+"""An SSE comment (WHATWG HTML 9.2.6): clients ignore it, and proxies see a living connection."""
+
+HEARTBEAT_INTERVAL: Final = seconds(5)
+"""Well under the 30 s or 60 s after which common proxies cut a silent stream."""
+
+_NOT_FOR_CLIENTS: Final = frozenset(
+    (
+        b"x-gir-endpoint",
+        b"x-gir-drained",
+        b"x-request-id",
+        b"x-gir-request-id",
+        b"x-gir-cluster",
+        b"x-gir-region",
+        b"x-gir-jurisdiction",
+        b"x-gir-attempts",
+        b"x-gir-decision-ms",
+    )
+)
+_MESSAGES: Final = {
+    DropReason.ATTEMPTS_EXHAUSTED: "Every attempt to serve this request failed; please retry.",
+    DropReason.DEADLINE_EXCEEDED: "The request was not served within its time limit.",
+    DropReason.DRAINED: "The only cluster that may serve this request is being drained.",
+}
+
+
+class LiveRequest:
+    """An `ExchangeListener` bound to one client request. `body` is byte-identical on every attempt."""
+
+    __slots__ = (
+        "_at",
+        "_block",
+        "_body",
+        "_committed",
+        "_drop_usage",
+        "_exchange",
+        "_heartbeat_at",
+        "_life",
+        "_target",
+        "attempts",
+        "inference",
+        "record",
+        "responder",
+    )
+
+    def __init__(
+        self,
+        life: "LifeCycle",
+        responder: Responder,
+        inference: InferenceRequest,
+        attempts: Attempts,
+        record: DecisionRecord,
+        block: bytes,
+        body: bytes,
+        *,
+        drop_usage: bool,
+    ) -> None:
+        self._life = life
+        self._at: str | None = None
+        self._block = block
+        self._body = body
+        self._drop_usage = drop_usage
+        self._exchange: Exchange | None = None
+        self._committed = False
+        self._heartbeat_at = Instant(0)
+        self._target = responder.request.target
+        self.responder = responder
+        self.inference = inference
+        self.attempts = attempts
+        self.record = record
+        responder.on_disconnect = self.client_gone
+
+    # --- What others tell it ------------------------------------------------------------------------
+
+    def start(self, now: Instant) -> None:
+        """Send the first attempt."""
+        self._perform(self.attempts.start(now), now)
+
+    def client_gone(self) -> None:
+        """The client closed its connection; the upstream is cancelled at once."""
+        now = self._life.clock.now()
+        self._perform(self.attempts.apply(ev.ClientGone(), now), now)
+
+    def cluster_lost(self, event: ev.ClusterLost, now: Instant) -> None:
+        """The cluster died or was ejected: without a first byte, the attempt goes elsewhere."""
+        self._perform(self.attempts.apply(event, now, self._life.unroutable), now)
+
+    def tick(self, now: Instant) -> None:
+        """Apply deadlines; called by the sweep. The exchange itself watches a flowing answer for silence."""
+        attempts = self.attempts
+        if attempts.state is State.ANSWERING:
+            attempts.touch(now)
+        elif attempts.state is State.HEARTBEAT and now >= self._heartbeat_at:
+            self._heartbeat(now)
+        effects = attempts.tick(now, self._life.unroutable)
+        if effects:
+            self._perform(effects, now)
+
+    # --- ExchangeListener ---------------------------------------------------------------------------
+
+    def response_ready(self, exchange: Exchange) -> None:
+        """Head and first event are here: judge the head, then what came first."""
+        if exchange is not self._exchange:
+            return
+        now = self._life.clock.now()
+        attempts = self.attempts
+        number = attempts.sent
+        head = exchange.head
+        self._life.note_head(self, head)
+        retry_after = None
+        drained = False
+        if head.status >= 400:
+            retry_after = retry_after_of(head.headers, self._life.clock.wall_ms())
+            drained = any(name == b"x-gir-drained" for name, _ in head.headers)
+        arrived = ev.HeadArrived(number, head.status, retry_after, drained)
+        self._perform(attempts.apply(arrived, now, self._life.unroutable), now)
+        if exchange is not self._exchange or attempts.sent != number:
+            return
+        if attempts.state is State.HELD or attempts.state is State.HEARTBEAT:
+            observer = exchange.observer
+            failed = isinstance(observer, EventObserver) and observer.error is not None
+            first = ev.SseErrorFirst(number) if failed else ev.FirstEventArrived(number)
+            self._perform(attempts.apply(first, now, self._life.unroutable), now)
+
+    def attempt_failed(self, exchange: Exchange, failure: Failure) -> None:
+        """The attempt ended before anything reached the client."""
+        if exchange is not self._exchange:
+            return
+        now = self._life.clock.now()
+        number = self.attempts.sent
+        event: ev.AttemptEvent
+        if isinstance(failure, (ConnectFailed, PoolExhausted)):
+            event = ev.ConnectFailed(number)
+        elif isinstance(failure, (FirstByteTimeout, TotalTimeout)):
+            event = ev.FirstByteTimedOut(number)
+        else:
+            event = ev.ResetBeforeFirstByte(number)
+        self._perform(self.attempts.apply(event, now, self._life.unroutable), now)
+
+    def relay_completed(self, exchange: Exchange) -> None:
+        """The whole answer was handed to the client's socket."""
+        if exchange is self._exchange:
+            now = self._life.clock.now()
+            self._perform(self.attempts.apply(ev.BodyFinished(self.attempts.sent), now), now)
+
+    def relay_failed(self, exchange: Exchange, failure: Failure) -> None:
+        """The answer broke off after the client had got something of it."""
+        if exchange is not self._exchange:
+            return
+        now = self._life.clock.now()
+        number = self.attempts.sent
+        idle = isinstance(failure, (IdleTimeout, TotalTimeout)) and not isinstance(failure, ResponseTruncated)
+        event = ev.IdleTimedOut(number) if idle else ev.FailedAfterFirstByte(number)
+        self._perform(self.attempts.apply(event, now, self._life.unroutable), now)
+
+    # --- Effects ------------------------------------------------------------------------------------
+
+    def _perform(self, effects: Effects, now: Instant) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._send(effect, now)
+            elif isinstance(effect, RecordOutcome):
+                self._outcome(effect, now)
+            elif isinstance(effect, CommitHead):
+                self._commit(now)
+            elif isinstance(effect, Finish):
+                self._finish(effect.ending, now)
+            elif isinstance(effect, CancelAttempt):
+                self._cancel()
+            elif isinstance(effect, Reject):
+                self._reject(effect.reason, effect.retry_after)
+            elif isinstance(effect, SendHeartbeats):
+                self._send_heartbeats(now)
+            elif isinstance(effect, FailInBand):
+                self._fail_in_band(effect.reason)
+
+    def _send(self, effect: Send, now: Instant) -> None:
+        life = self._life
+        hop = life.hops.get(effect.cluster)
+        self.record.attempts.append(AttemptRecord(effect.attempt, effect.cluster, effect.redispatch, now))
+        self._leave()
+        self._at = effect.cluster
+        life.attempt_started(self, effect.cluster)
+        if hop is None:
+            # The policy dropped the cluster between decision and attempt: as good as unreachable.
+            self._perform(
+                self.attempts.apply(
+                    ev.ConnectFailed(effect.attempt), now, {**life.unroutable, effect.cluster: None}
+                ),
+                now,
+            )
+            return
+        token = hand_off_for(self.inference, hop, life.clock.wall_ms())
+        block = b"%bx-gir-hand-off: %b\r\nx-gir-request-id: %b\r\nx-gir-attempt: %d\r\n" % (
+            self._block,
+            token.encode("ascii"),
+            self.inference.request_id.encode("ascii"),
+            effect.attempt,
+        )
+        request = self.responder.request
+        exchange = self._exchange = Exchange(
+            hop.origin,
+            UpstreamRequest(request.method, self._target, block, self._body),
+            request,
+            self,
+            life.exchange_timeouts,
+            drop_usage=self._drop_usage,
+        )
+        life.pool.start(exchange)
+
+    def _outcome(self, effect: RecordOutcome, now: Instant) -> None:
+        entry = self.record.attempts[effect.attempt - 1]
+        entry.outcome = effect.kind.value
+        entry.ended_at = now
+        if self._exchange is not None and effect.kind in _WITH_STATUS:
+            entry.status = self._exchange.head.status
+        self._life.attempt_ended(self, effect, now)
+
+    def _commit(self, now: Instant) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            return
+        if self.record.first_byte_at is None:
+            self.record.first_byte_at = now
+            self.record.status = exchange.head.status
+        self._committed = True
+        hop = self._life.hops.get(self.attempts.cluster)
+        block = answer_block(self.record, hop, self.attempts.sent)
+        exchange.commit(self.responder, block, without=_NOT_FOR_CLIENTS)
+
+    def _cancel(self) -> None:
+        if self._exchange is not None:
+            self._exchange.abort()
+
+    def _reject(self, reason: DropReason, retry_after: Duration | None) -> None:
+        self.record.drop_reason = reason.value
+        answer = error_answer(
+            reason, _MESSAGES.get(reason, "The request was refused."), retry_after=retry_after
+        )
+        respond_error(self.responder, self.record, answer)
+
+    def _send_heartbeats(self, now: Instant) -> None:
+        self.record.first_byte_at = now
+        self.record.status = 200
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+        self.responder.start(200, [*headers, *id_headers(self.record)])
+        self._heartbeat(now)
+
+    def _heartbeat(self, now: Instant) -> None:
+        self._heartbeat_at = after(now, HEARTBEAT_INTERVAL)
+        self.responder.write_nowait(HEARTBEAT)
+
+    def _fail_in_band(self, reason: DropReason) -> None:
+        self.record.drop_reason = reason.value
+        event = in_band_error(reason, _MESSAGES.get(reason, "The answer broke off."))
+        if self._exchange is not None and self._committed:
+            self._exchange.append_and_close(event)
+        else:
+            self.responder.write_nowait(event)
+            self.responder.end()
+
+    def _finish(self, ending: Ending, now: Instant) -> None:
+        exchange, self._exchange = self._exchange, None
+        if ending is Ending.COMPLETED and exchange is not None:
+            self.record.usage = exchange.observer.usage_object()
+        self._leave()
+        self.record.ended_at = now
+        self._life.finished(self, len(self._body), ending)
+
+    def _leave(self) -> None:
+        """Stop counting at the cluster of the last attempt; a parked request stays, to hear of its loss."""
+        if self._at is not None:
+            self._life.attempt_left(self, self._at)
+            self._at = None
+
+
+_WITH_STATUS: Final = frozenset(
+    (
+        OutcomeKind.ANSWERED,
+        OutcomeKind.GATEWAY_ERROR,
+        OutcomeKind.BACK_PRESSURE,
+        OutcomeKind.DRAINED,
+        OutcomeKind.BROKEN,
+    )
+)
