@@ -18,7 +18,7 @@ _USAGE_LENGTH_MAX: Final = 25
 _NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _ERROR_LINE: Final = re.compile(rb'data: ?\{\s*"error"\s*:\s*[{"\[]|event: ?error\s*$', re.MULTILINE)
 _DONE_LINE: Final = re.compile(rb"data: ?\[DONE\]")
-_BLOCK: Final = re.compile(rb".+?(?:\n\n|\n\r\n?|\r\r\n?|\Z)", re.DOTALL)
+_BLOCK: Final = re.compile(rb".+?(?:\n\n|\n\r\n?|\r\r|\Z)", re.DOTALL)
 
 # An event longer than this is relayed unread: the tail must stay bounded whatever the upstream sends.
 EVENT_BYTES_MAX: Final = 1024 * 1024
@@ -226,15 +226,14 @@ def _after_last_boundary(data: bytearray, start: int) -> int:
     """Return the offset just after the last blank line that ends at or after start + 2, or 0.
 
     A line ends with LF, CR LF or CR; any two ends in a row make a blank line, and each such pair
-    contains one of these three. LF CR may still be followed by the LF of its CR LF.
+    contains one of these three. LF CR counts once the next byte is there, which may be the LF of a CR LF.
     """
-    at = max(data.rfind(b"\n\n", start), data.rfind(b"\n\r", start), data.rfind(b"\r\r", start))
+    at = max(
+        data.rfind(b"\n\n", start), data.rfind(b"\n\r", start, len(data) - 1), data.rfind(b"\r\r", start)
+    )
     if at < 0:
         return 0
-    cut = at + 2
-    if data[cut - 1] == 13 and cut < len(data) and data[cut] == 10:
-        cut += 1
-    return cut
+    return at + 3 if data[at : at + 3] == b"\n\r\n" else at + 2
 
 
 def _find_line(text: bytes, word: bytes, line: re.Pattern[bytes]) -> int:

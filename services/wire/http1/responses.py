@@ -120,6 +120,7 @@ class ResponseParser:
     head: ResponseHead | None
     complete: bool
     _held: bytes
+    _last: bytes
 
     def __init__(self, limits: ResponseLimits) -> None:
         self._limits = limits
@@ -158,6 +159,8 @@ class ResponseParser:
         Empty while the head is incomplete; the whole of data after that. Raises ResponseError.
         """
         if self.head is not None:
+            if self.complete:
+                raise ResponseError("bytes after the end of the response")
             self._feed_parser(data)
             return data
         held = self._held + data if self._held else data
@@ -201,6 +204,7 @@ class ResponseParser:
         self.complete = False
         self._head_only = head_only
         self._held = b""
+        self._last = b""
         self._interim = 0
         self._pieces.clear()
         self._open_chunk.clear()
@@ -232,7 +236,9 @@ class ResponseParser:
         else:
             self._feed_parser(held)
         self.head = self._read_head(head)
-        if self.complete and held.endswith(b"\r\n"):
+        if not self.complete:
+            self._last = held[-6:]
+        elif held.endswith(b"\r\n"):
             self._refuse_blank_excess(rest)
         return rest
 
@@ -245,7 +251,11 @@ class ResponseParser:
             self._spent = True
             cause = error.__context__
             raise ResponseError(str(cause) if isinstance(cause, ResponseError) else str(error)) from error
-        if self.complete and self.head is not None and data.endswith(b"\r\n"):
+        if self.head is None:
+            return
+        if not self.complete:
+            self._last = data[-6:] if len(data) >= 6 else (self._last + data)[-6:]
+        elif data.endswith(b"\r\n"):
             self._refuse_blank_excess(data)
 
     def _read_head(self, head: bytes) -> ResponseHead:
@@ -283,7 +293,7 @@ class ResponseParser:
         if head is None or head.framing is _NONE:
             excess = bool(tail)
         elif head.framing is _CHUNKED:
-            excess = tail.endswith(b"\r\n\r\n\r\n")
+            excess = (self._last + tail[-6:]).endswith(b"\r\n\r\n\r\n")
         else:
             excess = sum(map(len, self._pieces)) < len(tail)
         if excess:
