@@ -88,7 +88,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.open = False
         if self._waiter is not None:
-            if exc is None and self._ends_well():
+            if exc is None and self._parser.end():
                 self._complete(keep=False)
             else:
                 self._end(_FetchError(BROKEN, stale_connection=self._served and self._parser.head is None))
@@ -107,14 +107,6 @@ class _Connection(asyncio.Protocol):
         self.open = False
         self._waiter = None
         self._transport.abort()
-
-    def _ends_well(self) -> bool:
-        """Whether the peer's closing completes the answer (a body delimited by the close)."""
-        try:
-            self._parser.end()
-        except ResponseError:
-            return False
-        return True
 
     def _complete(self, *, keep: bool) -> None:
         waiter, self._waiter = self._waiter, None
