@@ -106,17 +106,41 @@ class HealthPolicy:
 
     def __post_init__(self) -> None:
         """Refuse values that would make the table contradict itself."""
-        _require(self.silence_stale > 0, "silence_stale", "must be positive")
+        for name in _POSITIVE_HEALTH_SETTINGS:
+            _require(getattr(self, name) > 0, name, "must be positive")
         _require(
             self.silence_unprobed_unhealthy >= self.silence_stale,
             "silence_unprobed_unhealthy",
             "must not be shorter than silence_stale",
         )
         _require(0 < self.ramp_floor <= 1, "ramp_floor", "must lie in (0, 1]")
-        _require(self.ramp_window > 0, "ramp_window", "must be positive")
         _require(0 < self.ejection_max_share <= 1, "ejection_max_share", "must lie in (0, 1]")
-        _require(self.connect_failures_to_eject >= 1, "connect_failures_to_eject", "must be at least 1")
-        _require(self.gateway_errors_to_eject >= 1, "gateway_errors_to_eject", "must be at least 1")
+        _require(0 <= self.degraded_ready_share <= 1, "degraded_ready_share", "must lie in [0, 1]")
+        _require(0 <= self.probation_share <= 1, "probation_share", "must lie in [0, 1]")
+        _require(
+            self.ejection_max >= self.ejection_base, "ejection_max", "must not be shorter than ejection_base"
+        )
+
+
+_POSITIVE_HEALTH_SETTINGS = (
+    "silence_stale",
+    "probe_interval",
+    "probe_interval_suspect",
+    "probe_timeout_floor",
+    "late_tick",
+    "load_decay",
+    "late_report_lag",
+    "connect_failures_to_eject",
+    "gateway_errors_to_eject",
+    "ejection_base",
+    "degraded_saturation",
+    "probation_concurrent",
+    "probation_successes",
+    "probation_probe_credit_after",
+    "ramp_window",
+    "returns_max",
+    "returns_window",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 TAIL_WAIT: Final = seconds(1)
 """How long the store may hold a tail that has nothing to say."""
+BURST: Final = 256
+"""Changes fed in one go: a reader that fell behind by thousands must not hold up requests meanwhile."""
 READY_POLL: Final = ms(250)
 """How often a store that is being refilled is asked whether it is ready."""
 BACKOFF_FIRST: Final = ms(100)
@@ -130,7 +132,9 @@ class Supervisor:
     async def _tail(self, store: FleetStore, version: int) -> int:
         changes = await store.tail(version, TAIL_WAIT)
         arrived_at = self._clock.now()
-        for change in changes:
+        for number, change in enumerate(changes, 1):
+            if number % BURST == 0:
+                await self._clock.sleep(Duration(0))
             self.tallies.changes += 1
             self._feed.publish(FeedReport(change, arrived_at))
             version = change.version

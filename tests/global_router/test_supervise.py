@@ -5,11 +5,11 @@ import pytest
 
 from services.adapters.memory.store import MemoryStoreServer
 from services.adapters.ports import FeedListing, FeedReport, ProbeResult, StoreMeta
-from services.core.fleet import HealthState
+from services.core.fleet import HealthState, ReportId
 from services.core.health.effects import BusSuspected, BusTrusted
 from services.core.locality import ClusterId
 from services.core.units import Instant, ms, seconds
-from services.global_router.supervise import Supervisor
+from services.global_router.supervise import BURST, Supervisor
 from tests.global_router.fleet_world import World, policy
 
 HEALTHY, STALE = HealthState.HEALTHY, HealthState.STALE
@@ -65,6 +65,30 @@ async def test_a_gap_lists_again_and_touches_nobody(world: World) -> None:
     assert listings(world) == 2
     assert world.states() == {"a": HEALTHY, "b": HEALTHY}
     assert world.lost == []
+
+
+async def test_a_long_burst_leaves_room_for_others_and_keeps_its_order(world: World) -> None:
+    await world.start("a", "b")
+    world.reporting.clear()
+    await world.clock.settle()
+    turns = 0
+
+    async def other_work() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await world.clock.sleep(ms(0))
+
+    for _ in range(3 * BURST):
+        await world.report("a")
+    before = len(world.fed)
+    world.scope.spawn(other_work(), "other work")
+    turns_seen = []
+    world.feed.subscribe(lambda _: turns_seen.append(turns))
+    await world.clock.settle()
+    assert len(world.fed) - before == 3 * BURST
+    assert len(set(turns_seen)) >= 3
+    assert world.view.state.clusters[ClusterId("a")].report_id == ReportId(1, world.sequences["a"])
 
 
 async def test_an_outage_of_the_store_is_ridden_out_on_probes(world: World) -> None:
