@@ -32,7 +32,7 @@ from services.global_router.doors.http import HttpDoor
 from services.global_router.fleet_board import FleetBoard
 from services.global_router.lifecycle import LifeCycle
 from services.global_router.metrics import projector_values, router_values
-from services.global_router.policy_file import PolicyFile, PolicyKeeper
+from services.global_router.policy_file import PolicyFile
 from services.global_router.process import Router
 from services.global_router.project import PROJECTED_TOPICS, Projector
 from services.global_router.projection import ProjectorService
@@ -71,7 +71,7 @@ def build(settings: RouterSettings, shared: Shared | None = None) -> Router:
     scope = TaskScope(part_failed)
     feed = MemoryFeed()
     here = settings.here
-    view = View(clock, feed, here, scope, PolicyKeeper(PolicyFile(settings.state_dir), clock, scope))
+    view = View(clock, feed, here, scope, PolicyFile(settings.state_dir))
     board = FleetBoard(view, feed)
     prober = HttpProber(clock)
     store = shared.store

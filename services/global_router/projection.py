@@ -68,6 +68,10 @@ class ProjectorService:
         await self.store.close()
         await self.metrics_server.close()
 
+    async def abort(self) -> None:
+        """End as if killed; see `stop`."""
+        await self.stop()
+
     def _part_failed(self, name: str, failure: BaseException) -> None:
         _LOG.critical("projector of %s: %s ended", self.settings.region, name, exc_info=failure)
         if self.failure is not None and not self.failure.done():

@@ -19,8 +19,9 @@ from services.wire.http1.requests import Refusal, Request, RequestParser
 
 _LOG = logging.getLogger(__name__)
 
-# Bytes a refused client may still send while the refusal travels; enough for what was in flight.
-_LINGER_BYTES_MAX = 1024 * 1024
+# Bytes a refused client may still send while the refusal travels. Most clients write their whole body
+# before they read, and a reset would cost them the 413; draining holds no memory and has a time limit.
+_LINGER_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Phase(Enum):
