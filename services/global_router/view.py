@@ -25,7 +25,7 @@ from services.adapters.system.tasks import TaskScope
 from services.core.failover.effects import OutcomeKind
 from services.core.fleet import FleetSnapshot, HealthReport, HealthState
 from services.core.health.draft import EMPTY, FleetState
-from services.core.health.effects import ClusterLost, Effect, Reason, StateChanged, TimersRestarted
+from services.core.health.effects import ClusterLost, Effect, Reason, StateChanged, TimersRestarted, describe
 from services.core.health.events import (
     BackPressured,
     ClusterEvent,
@@ -340,8 +340,8 @@ class View:
             self._exclude((cluster,))
         if not effects:
             return
-        log.info("fleet: %s", effects)
         for effect in effects:
+            log.info("%s", describe(effect))
             if isinstance(effect, StateChanged):
                 self._note_move(effect)
             elif isinstance(effect, TimersRestarted):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from services.core.fleet import HealthState
 from services.core.locality import ClusterId
-from services.core.units import Duration
+from services.core.units import NS_PER_S, Duration, in_ms
 
 
 class Reason(enum.Enum):
@@ -101,3 +101,26 @@ Effect = (
     | RouterRejoined
     | TimersRestarted
 )
+
+
+def describe(effect: Effect) -> str:
+    """Return the effect as a short line for people: logs, stories."""
+    match effect:
+        case StateChanged(cluster, before, after, reason):
+            return f"{cluster}: {before.name} -> {after.name} ({reason.value})"
+        case ClusterEjected(cluster, reason, span):
+            return f"{cluster}: ejected for {span // NS_PER_S} s ({reason.value})"
+        case ClusterRestored(cluster):
+            return f"{cluster}: ejection over"
+        case ClusterLost(cluster, reason):
+            return f"{cluster}: lost ({reason.value})"
+        case BusSuspected(silent):
+            return f"bus suspected: {' '.join(silent)} silent"
+        case BusTrusted():
+            return "bus trusted"
+        case RouterIsolated():
+            return "router isolated"
+        case RouterRejoined():
+            return "router rejoined"
+        case _:
+            return f"tick {in_ms(effect.late_by):.0f} ms late: timers restarted"

@@ -12,18 +12,7 @@ from dataclasses import dataclass, field
 
 from services.core.fleet import HealthReport, PoolReport, ReportId
 from services.core.health.draft import EMPTY, FleetState
-from services.core.health.effects import (
-    BusSuspected,
-    BusTrusted,
-    ClusterEjected,
-    ClusterLost,
-    ClusterRestored,
-    Effect,
-    RouterIsolated,
-    RouterRejoined,
-    StateChanged,
-    TimersRestarted,
-)
+from services.core.health.effects import Effect, describe
 from services.core.health.events import (
     BackPressured,
     ConnectFailed,
@@ -258,26 +247,3 @@ class Story:
 
 def _span(text: str) -> Duration:
     return ms(float(text[:-2])) if text.endswith("ms") else seconds(float(text[:-1]))
-
-
-def describe(effect: Effect) -> str:
-    """Return one line for an effect."""
-    match effect:
-        case StateChanged(cluster, before, after, reason):
-            return f"{cluster}: {before.name} -> {after.name} ({reason.value})"
-        case ClusterEjected(cluster, reason, span):
-            return f"{cluster}: ejected for {span // NS_PER_S} s ({reason.value})"
-        case ClusterRestored(cluster):
-            return f"{cluster}: ejection over"
-        case ClusterLost(cluster, reason):
-            return f"{cluster}: lost ({reason.value})"
-        case BusSuspected(silent):
-            return f"bus suspected: {' '.join(silent)} silent"
-        case BusTrusted():
-            return "bus trusted"
-        case RouterIsolated():
-            return "router isolated"
-        case RouterRejoined():
-            return "router rejoined"
-        case TimersRestarted(late_by):
-            return f"tick {in_ms(late_by):.0f} ms late: timers restarted"
