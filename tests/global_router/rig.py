@@ -119,11 +119,12 @@ class Rig:
     policy: PolicySnapshot
     client: httpx.AsyncClient
     sequence: int = 0
+    silent: set[str] = field(default_factory=set)
 
     async def report(self, *clusters: str, draining: bool = False) -> None:
         """Publish a live report of each cluster (all when none is named)."""
         self.sequence += 1
-        for name in clusters or tuple(self.gateways):
+        for name in clusters or tuple(set(self.gateways) - self.silent):
             place = self.gateways[name].place
             pool = PoolReport("p", ModelName(MODEL), 3, 3, waiting=0, running=0, capacity_requests=100)
             report = HealthReport(
@@ -136,6 +137,11 @@ class Rig:
                 draining,
             )
             await self.store.put(ChangeKind.HEALTH, name, report.id, encode_report(report), live=True)
+
+    def kill(self, cluster: str) -> None:
+        """The cluster stops reporting and answers its probes no more; its sockets stay open."""
+        self.silent.add(cluster)
+        self.gateways[cluster].ready = False
 
     def state(self, cluster: str) -> HealthState:
         return self.router.view.state.clusters[ClusterId(cluster)].state
