@@ -91,13 +91,14 @@ def take_policy(draft: Draft, policy: PolicySnapshot) -> None:
 
 def forget(draft: Draft, record: ClusterRecord, _: ReportRemoved) -> None:
     """Make the cluster UNKNOWN at its tombstone; its last report id stays, to keep older reports
-    out, and it will come back on a ramp.
+    out, its returns stay counted, and it will come back on a ramp.
     """
     if record.state is not HealthState.UNKNOWN:
         draft.effects.append(
             StateChanged(record.spec.id, record.state, HealthState.UNKNOWN, Reason.REMOVED),
         )
-    draft.put(replace(unknown(record.spec, draft.now, record.report_id), ramp_from=draft.now))
+    forgotten = unknown(record.spec, draft.now, record.report_id)
+    draft.put(replace(forgotten, ramp_from=draft.now, returns=record.returns))
 
 
 # --- The second witness ---------------------------------------------------------------------------

@@ -149,13 +149,16 @@ def test_another_probe_address_begins_with_no_history() -> None:
     assert fleet.state.counts.failing == 0
 
 
-def test_a_tombstone_forgets_all_but_the_order_of_reports() -> None:
+def test_a_tombstone_forgets_all_but_the_order_of_reports_and_the_returns() -> None:
     fleet = fleet_of_three()
     effects = fleet.feed(ReportRemoved(A))
     assert effects == (StateChanged(A, HEALTHY, HealthState.UNKNOWN, Reason.REMOVED),)
     assert fleet.feed(ReportRemoved(A)) == ()
     fleet.feed(ReportArrived(report("a", 1), fleet.now))
     assert fleet.state_of("a") is HealthState.UNKNOWN
+    tried = on_probation()
+    tried.feed(ReportRemoved(A))
+    assert a_of(tried).returns == (START,)
 
 
 # --- Probes -----------------------------------------------------------------------------------------------
