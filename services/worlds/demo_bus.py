@@ -1,0 +1,219 @@
+"""What a world stands on: bus and stores, in memory or real, and the switch that takes both away.
+
+Services get ready-made ports from here and do not know the difference. Reports are noted with the
+instant they were handed to the bus, because a failover is judged from the last one. No service is
+built here.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection
+from typing import Protocol
+
+from services.adapters.kafka.publisher import KafkaBusPublisher
+from services.adapters.kafka.reader import KafkaBusReader
+from services.adapters.kafka.settings import KafkaSettings
+from services.adapters.memory.bus import MemoryBus
+from services.adapters.memory.store import MemoryFleetStore, MemoryStoreServer
+from services.adapters.ports import (
+    BusPublisher,
+    BusReader,
+    Clock,
+    FleetStore,
+    Ids,
+    Topic,
+    UnreachableError,
+)
+from services.adapters.redis.store import RedisFleetStore
+from services.core.units import Duration, Instant, after, in_ms, ms
+from services.worlds.topology import Bus
+
+ASK_AGAIN = ms(250)
+"""How often a part that does not answer is asked again while the world waits for it."""
+
+
+class SendLog:
+    """When each cluster handed a report to the bus, oldest first."""
+
+    def __init__(self) -> None:
+        self.sent: defaultdict[str, list[Instant]] = defaultdict(list)
+
+    def last_before(self, cluster: str, instant: Instant) -> Instant | None:
+        """Return the last report of `cluster` sent before `instant`."""
+        return max((at for at in self.sent[cluster] if at < instant), default=None)
+
+
+class LoggedPublisher:
+    """A `BusPublisher` that notes each health report in a `SendLog` and passes everything on."""
+
+    def __init__(self, inner: BusPublisher, log: SendLog, clock: Clock) -> None:
+        self._inner = inner
+        self._log = log
+        self._clock = clock
+
+    @property
+    def connected(self) -> bool:
+        """As the publisher inside."""
+        return self._inner.connected
+
+    @property
+    def coalesced(self) -> int:
+        """As the publisher inside."""
+        return self._inner.coalesced
+
+    @property
+    def expired(self) -> int:
+        """As the publisher inside."""
+        return self._inner.expired
+
+    @property
+    def refused(self) -> int:
+        """As the publisher inside."""
+        return self._inner.refused
+
+    def offer(self, topic: Topic, key: str, value: bytes | None) -> None:
+        """Note a health report, then offer."""
+        if topic is Topic.HEALTH:
+            self._log.sent[key].append(self._clock.now())
+        self._inner.offer(topic, key, value)
+
+    async def publish(self, topic: Topic, key: str, value: bytes | None, timeout: Duration) -> None:
+        """Publish."""
+        await self._inner.publish(topic, key, value, timeout)
+
+    async def start(self) -> None:
+        """Start."""
+        await self._inner.start()
+
+    async def close(self) -> None:
+        """Close."""
+        await self._inner.close()
+
+
+class Parts(Protocol):
+    """The outside systems of a world. Whoever asks for a port closes it.
+
+    `reach` returns once all parts answer and raises `UnreachableError` after `timeout`. `cut` takes
+    all of them away from every service at once, `restore` gives them back.
+    """
+
+    def publisher(self, name: str) -> BusPublisher: ...  # noqa: D102 -- the class docstring says it
+
+    def reader(self, name: str, topics: Collection[Topic]) -> BusReader: ...  # noqa: D102
+
+    def store(self, fleet: str, region: str) -> FleetStore: ...  # noqa: D102
+
+    async def reach(self, fleet: str, region: str, timeout: Duration) -> None: ...  # noqa: D102
+
+    def cut(self) -> None: ...  # noqa: D102
+
+    def restore(self) -> None: ...  # noqa: D102
+
+
+class MemoryParts:
+    """The embedded default: one bus, and one store for each region."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._bus = MemoryBus(clock)
+        self._stores: dict[str, MemoryStoreServer] = {}
+
+    def publisher(self, name: str) -> BusPublisher:  # noqa: ARG002 -- only real clients carry names
+        """Return a publisher on the bus."""
+        return self._bus.publisher()
+
+    def reader(self, name: str, topics: Collection[Topic]) -> BusReader:  # noqa: ARG002 -- as above
+        """Return a reader of the bus."""
+        return self._bus.reader(topics)
+
+    def store(self, fleet: str, region: str) -> FleetStore:  # noqa: ARG002 -- one world is one fleet
+        """Return a handle on the region's store."""
+        if region not in self._stores:
+            self._stores[region] = MemoryStoreServer(self._clock)
+        return MemoryFleetStore(self._stores[region])
+
+    async def reach(self, fleet: str, region: str, timeout: Duration) -> None:
+        """Return at once: memory answers."""
+
+    def cut(self) -> None:
+        """Stop bus and stores."""
+        self._bus.stop()
+        for store in self._stores.values():
+            store.stop()
+
+    def restore(self) -> None:
+        """Start them again; the stores come back empty, as a cache without a disk does."""
+        for store in self._stores.values():
+            store.restart(empty=True)
+        self._bus.start()
+
+
+class NetworkSwitch(Protocol):
+    """Takes this process's connections to other hosts and servers away, and gives them back."""
+
+    def cut(self) -> None: ...  # noqa: D102 -- the class docstring says it
+
+    def restore(self) -> None: ...  # noqa: D102
+
+
+class RealParts:
+    """Kafka and Redis. `switch` is how a world cuts itself off; a world without one is never cut."""
+
+    def __init__(self, bus: Bus, clock: Clock, ids: Ids, switch: NetworkSwitch | None = None) -> None:
+        self._where = bus
+        self._clock = clock
+        self._ids = ids
+        self._switch = switch
+
+    def publisher(self, name: str) -> BusPublisher:
+        """Return a publisher with connections of its own."""
+        return KafkaBusPublisher(self._settings(name), self._clock)
+
+    def reader(self, name: str, topics: Collection[Topic]) -> BusReader:
+        """Return a reader with connections of its own."""
+        return KafkaBusReader(self._settings(name), topics, self._clock)
+
+    def store(self, fleet: str, region: str) -> FleetStore:
+        """Return a store with connections of its own."""
+        return RedisFleetStore(self._where.redis_url, fleet, region, self._ids)
+
+    async def reach(self, fleet: str, region: str, timeout: Duration) -> None:
+        """Ask Redis and Kafka until both answer, or raise `UnreachableError` saying who does not."""
+        deadline = after(self._clock.now(), timeout)
+        store = self.store(fleet, region)
+        publisher = self.publisher("gir-reach")
+        await publisher.start()
+        try:
+            await self._reach_store(store, deadline)
+            while not publisher.connected:
+                if self._clock.now() >= deadline:
+                    raise UnreachableError(
+                        f"kafka {self._where.kafka}: no answer within {in_ms(timeout) / 1000:.0f} s"
+                    )
+                await self._clock.sleep(ASK_AGAIN)
+        finally:
+            await publisher.close()
+            await store.close()
+
+    def cut(self) -> None:
+        """Cut this process off."""
+        if self._switch is not None:
+            self._switch.cut()
+
+    def restore(self) -> None:
+        """Let connections be made again."""
+        if self._switch is not None:
+            self._switch.restore()
+
+    async def _reach_store(self, store: FleetStore, deadline: Instant) -> None:
+        while True:
+            try:
+                await store.meta()
+            except UnreachableError:
+                if self._clock.now() >= deadline:
+                    raise
+                await self._clock.sleep(ASK_AGAIN)
+            else:
+                return
+
+    def _settings(self, name: str) -> KafkaSettings:
+        return KafkaSettings(self._where.kafka, client_id=name, replication_factor=self._where.replication)

@@ -1,0 +1,185 @@
+"""The fleet as a person at a terminal sees it: rows, a rich table, one plain line.
+
+Rows are made from what a router believes: its own objects in a world, its `WatchFleet` answers for
+`gir fleet`. Decides and changes nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.table import Table
+
+from services.core.fleet import HealthState
+from services.core.units import NS_PER_MS
+from services.global_router.fleet_board import ClusterStatus
+from services.worlds.demo_world import World
+
+_STYLES = {
+    HealthState.HEALTHY: "green",
+    HealthState.DEGRADED: "yellow",
+    HealthState.STALE: "yellow",
+    HealthState.PROBATION: "cyan",
+    HealthState.UNHEALTHY: "red",
+    HealthState.UNKNOWN: "dim",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRow:
+    """One cluster as a router knows it; None where it does not. `notes` are flags beside the state."""
+
+    cluster: str
+    region: str
+    jurisdiction: str
+    state: HealthState
+    notes: tuple[str, ...]
+    ready: int
+    total: int
+    running: int | None
+    waiting: int | None
+    silence_ms: int | None
+    ramp: float
+
+
+@dataclass(frozen=True, slots=True)
+class DoorRow:
+    """One region's door: requests it has taken and those in flight."""
+
+    region: str
+    port: int
+    requests: int
+    in_flight: int
+
+
+class PoolLoad(Protocol):
+    """What a row needs of a pool report, as core value or as message."""
+
+    @property
+    def pool(self) -> str: ...  # noqa: D102 -- the class docstring says it
+
+    @property
+    def ready_endpoints(self) -> int: ...  # noqa: D102
+
+    @property
+    def total_endpoints(self) -> int: ...  # noqa: D102
+
+
+def endpoints(pools: Iterable[PoolLoad]) -> tuple[int, int]:
+    """Return (ready, total) endpoints; a pool that reports several names of one model counts once."""
+    by_name = {pool.pool: pool for pool in pools}
+    return (
+        sum(pool.ready_endpoints for pool in by_name.values()),
+        sum(pool.total_endpoints for pool in by_name.values()),
+    )
+
+
+def known_sum(values: Iterable[int | None]) -> int | None:
+    """Return the sum, None as soon as one is unknown or there is none."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if found and len(known) == len(found) else None
+
+
+def door_rows(world: World) -> list[DoorRow]:
+    """Return the doors that are open."""
+    return [
+        DoorRow(
+            name, region.router.http_port, region.router.life.tallies.requests, len(region.router.life.live)
+        )
+        for name, region in world.regions.items()
+    ]
+
+
+def cluster_rows(world: World) -> list[ClusterRow]:
+    """Return every cluster as its own region's router sees it, or another one while that is gone."""
+    rows = []
+    now = world.clock.now()
+    seen = {
+        name: {status.candidate.id: status for status in region.router.board.statuses(now)}
+        for name, region in world.regions.items()
+    }
+    for spec in world.plan.policy.clusters:
+        region = spec.locality.region
+        found = [statuses[spec.id] for statuses in _nearest_first(seen, region) if spec.id in statuses]
+        if not found:
+            continue
+        candidate, pools = found[0].candidate, found[0].pools
+        ready, total = endpoints(pools)
+        by_name = {pool.pool: pool for pool in pools}.values()
+        silence = found[0].silence
+        rows.append(
+            ClusterRow(
+                spec.id,
+                region,
+                spec.locality.jurisdiction,
+                candidate.state,
+                flags(
+                    draining=candidate.draining,
+                    ejected=candidate.ejected,
+                    mismatch=candidate.policy_mismatch,
+                ),
+                ready,
+                total,
+                known_sum(pool.running for pool in by_name),
+                known_sum(pool.waiting for pool in by_name),
+                None if silence is None else silence // NS_PER_MS,
+                candidate.ramp,
+            )
+        )
+    return rows
+
+
+def flags(*, draining: bool, ejected: bool, mismatch: bool) -> tuple[str, ...]:
+    """Return the words for what holds beside the state."""
+    named = (("draining", draining), ("ejected", ejected), ("place disputed", mismatch))
+    return tuple(word for word, holds in named if holds)
+
+
+def rich_table(clusters: Sequence[ClusterRow], caption: str) -> Table:
+    """Return the table."""
+    table = Table(caption=caption, caption_justify="left")
+    for column in ("cluster", "region", "jurisdiction", "state"):
+        table.add_column(column)
+    for column in ("pods ready", "running", "waiting", "silent ms", "ramp"):
+        table.add_column(column, justify="right")
+    for row in clusters:
+        style = _STYLES[row.state]
+        state = " ".join((f"[{style}]{row.state.value}[/{style}]", *row.notes))
+        table.add_row(
+            row.cluster,
+            row.region,
+            row.jurisdiction,
+            state,
+            f"{row.ready}/{row.total}",
+            _count(row.running),
+            _count(row.waiting),
+            _count(row.silence_ms),
+            f"{row.ramp:.0%}",
+        )
+    return table
+
+
+def doors_caption(doors: Sequence[DoorRow]) -> str:
+    """Return what the doors have taken, as the table's caption."""
+    return "requests: " + ", ".join(
+        f"{door.region} {door.requests} ({door.in_flight} in flight)" for door in doors
+    )
+
+
+def plain_line(clusters: Sequence[ClusterRow], doors: Sequence[DoorRow]) -> str:
+    """Return the same in one line, for logs and pipes."""
+    states = " ".join(f"{row.cluster}={row.state.value}({row.ready}/{row.total})" for row in clusters)
+    requests = " ".join(f"{door.region}:{door.port}={door.requests}" for door in doors)
+    return f"clusters {states} requests {requests}"
+
+
+def _nearest_first(seen: dict[str, dict[str, ClusterStatus]], region: str) -> list[dict[str, ClusterStatus]]:
+    return [
+        *(seen[name] for name in seen if name == region),
+        *(seen[name] for name in seen if name != region),
+    ]
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)
