@@ -122,8 +122,8 @@ class EndpointPicker:
     async def abort(self) -> None:
         """End at once, as if the process were killed: nothing is said, every socket is cut."""
         self.doors.http.cancel_all()
-        await self._tasks.close()
         await self.doors.http_server.close()
+        await self._tasks.close()
         await self.doors.grpc_server.stop(ms(0))
         await self._end()
 

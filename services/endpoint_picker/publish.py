@@ -79,8 +79,10 @@ class Publisher:
                 continue
             self.standing = fencing.take_over(self.clock.wall_ms(), last)
             _LOG.info("cluster %s: publishing with epoch %d", self.cluster, self.standing.epoch)
-            await self._publish_while_held()
-            self.counters.publishing = False
+            try:
+                await self._publish_while_held()
+            finally:
+                self.counters.publishing = False
             _LOG.warning("cluster %s: the publisher lease is lost", self.cluster)
 
     async def listen(self) -> None:

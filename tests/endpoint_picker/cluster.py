@@ -1,7 +1,7 @@
 """A whole cluster in one process: simulated pods, a picker with real sockets, a bus in memory."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,12 +76,20 @@ class Cluster:
         sent = {"x-gir-hand-off": token() if hand_off is None else hand_off, **headers}
         return await self.client.post("/v1/chat/completions", json=body, headers=sent)
 
-    async def report(self) -> HealthReport | None:
-        value = await self.bus.reader((Topic.HEALTH,)).last_value(Topic.HEALTH, CLUSTER)
+    def report(self) -> HealthReport | None:
+        value = self.bus.partition_of(Topic.HEALTH, CLUSTER).newest(CLUSTER)
         return None if value is None else decode_report(value)
 
-    async def pods_report(self) -> PodsReport | None:
-        value = await self.bus.reader((Topic.PODS,)).last_value(Topic.PODS, pods_key(CLUSTER, "chat"))
+    async def report_where(self, held: Callable[[HealthReport], bool]) -> HealthReport:
+        """Wait for a report of which `held` is true."""
+        await eventually(lambda: (found := self.report()) is not None and held(found))
+        report = self.report()
+        assert report is not None
+        return report
+
+    def pods_report(self) -> PodsReport | None:
+        key = pods_key(CLUSTER, "chat")
+        value = self.bus.partition_of(Topic.PODS, key).newest(key)
         return None if value is None else decode_pods(value)
 
     def state(self, pod: str) -> str:
@@ -113,7 +121,8 @@ def picker_settings(pods: list[RunningPod], **changes: Any) -> PickerSettings:
 
 
 async def simulated_pod(number: int, **changes: Any) -> RunningPod:
-    return await start_pod(PodSettings(pod=f"pod-{number}", port=0, model=MODEL, **changes), SystemClock())
+    fields = {"pod": f"pod-{number}", "port": 0, "model": MODEL} | changes
+    return await start_pod(PodSettings.model_validate(fields), SystemClock())
 
 
 @asynccontextmanager

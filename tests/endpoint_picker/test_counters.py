@@ -1,0 +1,47 @@
+"""Counters as metrics: every name of the closed list for tier 1 is fed, and unknown is absent, not zero."""
+
+from services.adapters import metric_names as names
+from services.adapters.memory.bus import MemoryBus
+from services.adapters.memory.clock import VirtualClock
+from services.core.inference import ModelName
+from services.core.pods.reading import EngineIdentity, EngineReading
+from services.core.pods.report import PoolSpec
+from services.core.pods.table import Pod, PodTable
+from services.core.units import Instant
+from services.endpoint_picker.counters import Counters, picker_values
+
+KV = "vllm:kv_cache_usage_perc"
+START = Instant(0)
+
+
+def values(
+    counters: Counters, table: PodTable, *, bus: bool = True
+) -> dict[tuple[str, tuple[str, ...]], float]:
+    sender = MemoryBus(VirtualClock()).publisher() if bus else None
+    source = picker_values(counters, table, (PoolSpec("pool", (ModelName("m"),)),), sender)
+    return {(value.name, value.labels): value.value for value in source()}
+
+
+def test_every_tier_1_name_is_fed() -> None:
+    counters = Counters()
+    for labelled in (counters.scrapes, counters.rejections, counters.outcomes, counters.hand_off_refusals):
+        labelled["x"] += 1
+    table = PodTable([Pod("a", "a:1", "pool"), Pod("b", "b:1", "pool")], START)
+    table.read("a", EngineReading("vllm", 5, 1, None, missing=(KV,)), START)
+    table.identified("a", EngineIdentity("vllm", "0.8.0", KV), START)
+    found = values(counters, table)
+    assert {name for name, _ in found} == {name for name in names.METRICS if name.startswith("gir_picker_")}
+    assert found[names.PICKER_MISSING_METRIC_PODS, (KV,)] == 1
+    assert found[names.PICKER_OLD_ENGINE_PODS, (KV,)] == 1
+    assert found[names.PICKER_PODS, ("pool", "DEGRADED")] == 1
+    assert found[names.PICKER_PODS, ("pool", "WARMING")] == 1
+    assert found[names.PICKER_PODS, ("pool", "READY")] == 0
+    assert found[names.PICKER_SATURATION, ("pool",)] == 1.0
+
+
+def test_an_unknown_saturation_is_absent_and_no_bus_says_nothing_of_one() -> None:
+    table = PodTable([Pod("a", "a:1", "pool")], START)
+    found = values(Counters(), table, bus=False)
+    assert (names.PICKER_SATURATION, ("pool",)) not in found
+    assert (names.PICKER_BUS_CONNECTED, ()) not in found
+    assert found[names.PICKER_SERVING_WITHOUT_METRICS, ("pool",)] == 1

@@ -1,0 +1,254 @@
+"""Picking among pods: fresh before stale, least load, own requests counted, spread within a scrape."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.core.fleet import PodState
+from services.core.inference import Grants, InferenceRequest, ModelName, RequestId, Tenant, TenantId
+from services.core.locality import Jurisdiction, Locality, Region
+from services.core.outcomes import DropReason, Rejected
+from services.core.pods.reading import EngineReading
+from services.core.pods.report import PoolSpec
+from services.core.pods.table import Pod, PodTable, ScrapeFailure
+from services.core.residency import ANYWHERE, ResidencyRule
+from services.core.units import Instant, ms, seconds
+from services.endpoint_picker.counters import Counters
+from services.endpoint_picker.outcomes import Outcome
+from services.endpoint_picker.pick import LocalScheduler, Pick
+
+MODEL = ModelName("m")
+PLACE = Locality(Region("eu-west"), Jurisdiction("eu"))
+IDLE = EngineReading("vllm", 0, 0, 0.1)
+
+
+def at(milliseconds: float) -> Instant:
+    return Instant(ms(milliseconds))
+
+
+SOON = at(1)
+
+
+def scheduler(*readings: EngineReading | None) -> LocalScheduler:
+    table = PodTable([Pod(f"p{n}", f"h{n}:1", "pool") for n in range(len(readings))], at(0))
+    for number, reading in enumerate(readings):
+        if reading is not None:
+            table.read(f"p{number}", reading, at(0))
+    return LocalScheduler(table, (PoolSpec("pool", (MODEL,)),), PLACE, Counters())
+
+
+def request(number: int = 0, **changes: object) -> InferenceRequest:
+    fields: dict[str, object] = {
+        "request_id": RequestId(f"id-{number}"),
+        "tenant": Tenant(TenantId("t"), Grants()),
+        "model": MODEL,
+        "residency": ANYWHERE,
+    }
+    return InferenceRequest(**(fields | changes))  # type: ignore[arg-type] # the fields' names are checked by the class
+
+
+def picked(found: LocalScheduler, number: int = 0, now: Instant = SOON, **changes: object) -> Pick:
+    pick = found.pick(request(number, **changes), now)
+    assert isinstance(pick, Pick)
+    return pick
+
+
+def refused(found: LocalScheduler, now: Instant = SOON, **changes: object) -> DropReason:
+    decision = found.pick(request(0, **changes), now)
+    assert isinstance(decision, Rejected)
+    return decision.reason
+
+
+def test_the_idlest_pod_is_picked_and_the_others_follow_in_order() -> None:
+    found = scheduler(EngineReading("vllm", 9, 9, 0.9), IDLE, EngineReading("vllm", 3, 1, 0.4))
+    pick = picked(found)
+    assert pick.pod.id == "p1"
+    assert [pod.id for pod in pick.fallbacks] == ["p2", "p0"]
+
+
+def test_requests_within_one_scrape_interval_spread_over_equal_pods() -> None:
+    """No herd: what this picker has sent since a reading counts as waiting there."""
+    found = scheduler(IDLE, IDLE, IDLE, IDLE)
+    counts = Counter(picked(found, number).pod.id for number in range(100))
+    assert set(counts.values()) == {25}
+
+
+def test_own_requests_count_until_they_end_and_only_once() -> None:
+    found = scheduler(IDLE, IDLE)
+    first = picked(found)
+    assert (first.pod.in_flight, first.pod.since_reading) == (1, 1)
+    second = picked(found)
+    assert second.pod is not first.pod
+    found.complete(first, Outcome.SUCCEEDED)
+    found.complete(first, Outcome.CANCELLED)
+    assert (first.pod.in_flight, first.pod.since_reading) == (0, 0)
+    assert found.counters.outcomes == {"succeeded": 1}
+    assert found.counters.picks == 2
+    assert picked(found).pod is first.pod
+
+
+def test_a_moved_request_counts_where_it_went() -> None:
+    found = scheduler(IDLE, IDLE)
+    pick = picked(found)
+    before, after = pick.pod, pick.fallbacks[0]
+    found.move(pick, after)
+    assert (before.in_flight, after.in_flight, pick.pod) == (0, 1, after)
+
+
+def test_stale_pods_are_not_picked_while_a_fresh_one_exists() -> None:
+    found = scheduler(IDLE, EngineReading("vllm", 50, 50, 0.99))
+    found.table.read("p1", EngineReading("vllm", 50, 50, 0.99), at(1_900))
+    found.table.tick(at(2_100))
+    pick = picked(found, now=at(2_101))
+    assert (pick.pod.id, pick.fallbacks) == ("p1", ())
+
+
+def test_f016_all_stale_means_the_least_own_in_flight_and_never_a_refusal() -> None:
+    found = scheduler(IDLE, IDLE, IDLE)
+    busy = [picked(found, number) for number in range(3)]
+    found.complete(busy[1], Outcome.SUCCEEDED)
+    found.table.tick(at(5_000))
+    assert {pod.state for pod in found.table} == {PodState.STALE}
+    assert picked(found, now=at(5_001)).pod is busy[1].pod
+    counts = Counter(picked(found, number, at(5_002)).pod.id for number in range(30))
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_servers_without_metrics_serve_by_own_requests() -> None:
+    found = scheduler(None, None)
+    for pod in ("p0", "p1"):
+        found.table.missed(pod, ScrapeFailure.STATUS, at(1))
+    counts = Counter(picked(found, number, at(2)).pod.id for number in range(10))
+    assert counts == {"p0": 5, "p1": 5}
+
+
+def test_f001_a_pod_that_does_not_tell_its_cache_use_is_not_preferred_for_the_gap() -> None:
+    """The pod without the metric scores as the others' mean: behind the idle one, before the full one."""
+    no_kv = EngineReading("vllm", 0, 0, None, missing=("vllm:kv_cache_usage_perc",))
+    found = scheduler(no_kv, EngineReading("vllm", 0, 0, 0.10), EngineReading("vllm", 0, 0, 0.97))
+    pick = picked(found)
+    assert [pick.pod.id, *(pod.id for pod in pick.fallbacks)] == ["p1", "p0", "p2"]
+
+
+def test_f020_a_pod_that_joins_gets_no_more_than_its_share() -> None:
+    """Warming it gets nothing while others are fresh; ready and idle it fills up to the others and no further."""
+    found = scheduler(*[EngineReading("vllm", 4, 20, 0.5)] * 3, None)
+    before = Counter(picked(found, number).pod.id for number in range(30))
+    assert before["p3"] == 0
+    for pod in ("p0", "p1", "p2"):
+        found.table.read(pod, EngineReading("vllm", 14, 20, 0.5), at(100))
+    found.table.read("p3", EngineReading("vllm", 0, 0, 0.5), at(100))
+    after = Counter(picked(found, number, at(200)).pod.id for number in range(200))
+    assert 0 < after["p3"] <= 14 + 200 / 4 + 1
+
+
+def test_new_readings_are_laid_out_at_most_every_twenty_milliseconds_and_moves_at_once() -> None:
+    found = scheduler(IDLE, EngineReading("vllm", 5, 5, 0.5))
+    assert picked(found, now=at(1)).pod.id == "p0"
+    found.table.read("p0", EngineReading("vllm", 90, 90, 0.9), at(2))
+    assert picked(found, now=at(3)).pod.id == "p0"
+    assert picked(found, now=at(30)).pod.id == "p1"
+    found.table.connect_failed("p1", at(31))
+    assert picked(found, now=at(31)).pod.id == "p0"
+
+
+def test_refusals() -> None:
+    us_only = ResidencyRule(allow_jurisdictions=frozenset({Jurisdiction("us")}))
+    assert refused(scheduler()) is DropReason.NO_HEALTHY_CLUSTER
+    assert refused(scheduler(IDLE), model=ModelName("other")) is DropReason.NO_HEALTHY_CLUSTER
+    assert refused(scheduler(IDLE), residency=us_only) is DropReason.RESIDENCY_UNSATISFIABLE
+    full = scheduler(EngineReading("vllm", 50, 50, 1.0))
+    assert refused(full, priority=-1) is DropReason.SATURATED
+    assert picked(full, priority=0).pod.id == "p0"
+    assert full.counters.rejections == {"saturated": 1}
+
+
+def test_failed_and_draining_pods_are_never_picked() -> None:
+    found = scheduler(IDLE, IDLE)
+    for _ in range(3):
+        found.table.missed("p0", ScrapeFailure.REFUSED, at(1))
+    assert {picked(found, number, at(2)).pod.id for number in range(5)} == {"p1"}
+    found.table["p1"].draining = True
+    found.table.tick(at(3))
+    assert refused(found, at(4)) is DropReason.NO_HEALTHY_CLUSTER
+    for _ in range(2):
+        found.table.read("p0", IDLE, at(5))
+    found.table["p0"].draining = True
+    found.table.tick(at(6))
+    assert refused(found, at(7)) is DropReason.DRAINED
+
+
+def test_an_excluded_pod_is_the_last_resort() -> None:
+    found = scheduler(IDLE)
+    found.table.connect_failed("p0", at(1))
+    assert not found.ready
+    assert picked(found, now=at(2)).pod.id == "p0"
+
+
+def test_what_a_request_already_failed_on_is_left_out() -> None:
+    found = scheduler(IDLE, IDLE)
+    pick = found.pick(request(), at(1), tried=("p0",))
+    assert isinstance(pick, Pick)
+    assert (pick.pod.id, pick.fallbacks) == ("p1", ())
+    rejected = found.pick(request(), at(1), tried=("p0", "p1"))
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is DropReason.ATTEMPTS_EXHAUSTED
+
+
+def test_an_explained_pick_says_why_of_every_pod() -> None:
+    found = scheduler(IDLE, None)
+    pick = found.pick(request(), at(1), verbose=True)
+    assert isinstance(pick, Pick)
+    assert [(verdict.candidate, verdict.reason) for verdict in pick.explanation.verdicts] == [
+        ("p0", None),
+        ("p1", DropReason.NO_HEALTHY_CLUSTER),
+    ]
+
+
+def test_models_are_served_by_their_own_pool_only() -> None:
+    table = PodTable([Pod("a", "a:1", "one"), Pod("b", "b:1", "two")], at(0))
+    for pod in "ab":
+        table.read(pod, IDLE, at(0))
+    pools = (PoolSpec("one", (ModelName("x"),)), PoolSpec("two", (ModelName("y"),)))
+    found = LocalScheduler(table, pools, PLACE, Counters())
+    assert {picked(found, n, model=ModelName("y")).pod.id for n in range(5)} == {"b"}
+    assert found.serves(ModelName("x"))
+    assert not found.serves(ModelName("z"))
+
+
+@pytest.mark.parametrize("pods", [1, 7])
+def test_readiness_is_one_ready_endpoint(pods: int) -> None:
+    assert scheduler(*[IDLE] * pods).ready
+    assert not scheduler(*[None] * pods).ready
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["pick", "complete", "move", "read", "tick", "fail"]), st.integers(0, 3)),
+        max_size=60,
+    )
+)
+def test_in_flight_is_exactly_the_picks_that_have_not_ended(steps: list[tuple[str, int]]) -> None:
+    """Invariant: over any interleaving, each pod's in-flight count is the number of open picks that stand on it."""
+    found = scheduler(IDLE, IDLE, IDLE, IDLE)
+    open_picks: list[Pick] = []
+    for number, (step, pod) in enumerate(steps):
+        now = at(number * 300)
+        if step == "pick":
+            pick = found.pick(request(number), now)
+            if isinstance(pick, Pick):
+                open_picks.append(pick)
+        elif step == "complete" and open_picks:
+            found.complete(open_picks.pop(pod % len(open_picks)), Outcome.SUCCEEDED)
+        elif step == "move" and open_picks:
+            found.move(open_picks[0], found.table[f"p{pod}"])
+        elif step == "read":
+            found.table.read(f"p{pod}", IDLE, now)
+        elif step == "fail":
+            found.table.connect_failed(f"p{pod}", now)
+        else:
+            found.table.tick(Instant(now + seconds(pod)))
+        counts = Counter(pick.pod.id for pick in open_picks)
+        assert {pod.id: pod.in_flight for pod in found.table} == {f"p{n}": counts[f"p{n}"] for n in range(4)}
