@@ -14,6 +14,7 @@ from services.cli.exit_codes import USAGE
 
 VERBS: Final = {
     "apply": "services.cli.apply",
+    "bench": "services.cli.bench",
     "demo": "services.cli.demo",
     "endpoint-picker": "services.cli.endpoint_picker",
     "projector": "services.cli.projector",
