@@ -74,7 +74,10 @@ class ExchangeListener(Protocol):
     """
 
     def response_ready(self, exchange: "Exchange") -> None:
-        """Head and first event are there and held; commit, abort, or decide later (the upstream is paused meanwhile)."""
+        """Head and first event are there and held; commit, abort, or decide later.
+
+        The upstream is paused until the decision, so its end is noticed only afterwards.
+        """
 
     def attempt_failed(self, exchange: "Exchange", failure: Failure) -> None:
         """The attempt is over before commit; nothing was written to the client."""

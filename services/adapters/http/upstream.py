@@ -13,6 +13,7 @@ enforced by one sweep over all connections, so that no timer is kept per request
 import asyncio
 import socket
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Protocol, cast
 
 from services.wire.http1.failures import ConnectFailed, ConnectFault, Failure, PoolExhausted
@@ -228,7 +229,18 @@ class UpstreamPool:
         self.connects += 1
         task = loop.create_task(self._open(loop, user, slot))
         self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        task.add_done_callback(partial(self._opened, user, slot))
+
+    def _opened(self, user: ConnectionUser, slot: _Slot, task: asyncio.Task[None]) -> None:
+        """A cancelled task may never have run, so what it owes is settled here."""
+        self._connecting.discard(task)
+        if task.cancelled():
+            self._not_opened(user, slot, ConnectFault.UNREACHABLE)
+
+    def _not_opened(self, user: ConnectionUser, slot: _Slot, fault: ConnectFault) -> None:
+        slot.total -= 1
+        self._prune(slot)
+        user.not_connected(ConnectFailed(fault))
 
     async def _open(self, loop: asyncio.AbstractEventLoop, user: ConnectionUser, slot: _Slot) -> None:
         try:
@@ -236,12 +248,8 @@ class UpstreamPool:
                 _, connection = await loop.create_connection(
                     lambda: UpstreamConnection(self, slot), user.origin.host, user.origin.port
                 )
-        except (OSError, asyncio.CancelledError) as error:
-            slot.total -= 1
-            self._prune(slot)
-            user.not_connected(ConnectFailed(_fault(error)))
-            if isinstance(error, asyncio.CancelledError):
-                raise
+        except OSError as error:
+            self._not_opened(user, slot, _fault(error))
             return
         self._connections.add(connection)
         if connection.transport.is_closing():
@@ -266,7 +274,7 @@ class UpstreamPool:
         self._sweep_timer = loop.call_later(self.options.sweep_ms / 1000, self._sweep, loop)
 
 
-def _fault(error: BaseException) -> ConnectFault:
+def _fault(error: OSError) -> ConnectFault:
     if isinstance(error, TimeoutError):
         return ConnectFault.TIMEOUT
     if isinstance(error, ConnectionRefusedError):

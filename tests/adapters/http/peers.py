@@ -60,6 +60,18 @@ class RawClient:
         assert parser.head is not None
         return parser.head, body
 
+    async def last_response(self) -> tuple[ResponseHead, bytes]:
+        """Read one response in large reads; nothing may follow it."""
+        parser = ResponseParser(ResponseLimits())
+        parser.expect()
+        pieces = []
+        async with asyncio.timeout(DEADLINE_S):
+            while not parser.complete:
+                parser.feed(await self.reader.read(65536))
+                pieces.append(parser.take_body())
+        assert parser.head is not None
+        return parser.head, b"".join(pieces)
+
     def reset(self) -> None:
         """Vanish: close with a reset, as a killed process does."""
         sock = self.writer.get_extra_info("socket")
