@@ -63,6 +63,13 @@ class _Connection:
     producer: AIOKafkaProducer
     sent_at: dict["asyncio.Future[object]", Instant] = field(default_factory=dict)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
+    delivered: bool = False
+
+    def answered(self, done: "asyncio.Future[object]") -> None:
+        """Take note of an answer; one whose caller has given up waiting is read here, so that it is not reported lost."""
+        del self.sent_at[done]
+        if not done.cancelled():
+            self.delivered |= done.exception() is None
 
 
 class KafkaBusPublisher:
@@ -135,34 +142,40 @@ class KafkaBusPublisher:
                 await asyncio.wait((future, lost), return_when=asyncio.FIRST_COMPLETED)
                 lost.cancel()
             # An abandoned producer never answers; its record may be on the bus all the same.
-            return future.done() and future.result() is not None
+            if not future.done():
+                return False
+            future.result()
         except _REFUSALS as refusal:
             raise RefusedError(f"{what}: {refusal}") from refusal
         except KafkaError as failure:
             self._condemn(connection, failure)
             return False
+        return True
 
     async def _run(self) -> None:
-        """Connect, pump until the producer is condemned, start over; for ever."""
+        """Connect, pump until the producer is condemned, pause, start over; for ever."""
         backoff_ms = BACKOFF_FIRST_MS
         while True:
             producer = await self._connect()
-            if producer is None:
-                await self._clock.sleep(ms(backoff_ms))
-                backoff_ms = next_backoff_ms(backoff_ms)
-                continue
-            backoff_ms = BACKOFF_FIRST_MS
-            connection = self._connection = _Connection(producer)
-            self._ready.set()
-            try:
-                while not connection.lost.is_set():
-                    await self._pump(connection)
-            finally:
-                self._ready.clear()
-                self._connection = None
-                self.reconnects += 1
-                await _abandon(producer)
-                self._take_back()
+            if producer is not None and await self._serve(producer):
+                backoff_ms = BACKOFF_FIRST_MS
+            await self._clock.sleep(ms(backoff_ms))
+            backoff_ms = next_backoff_ms(backoff_ms)
+
+    async def _serve(self, producer: AIOKafkaProducer) -> bool:
+        """Pump until the producer is condemned; return whether it delivered anything."""
+        connection = self._connection = _Connection(producer)
+        self._ready.set()
+        try:
+            while not connection.lost.is_set():
+                await self._pump(connection)
+        finally:
+            self._ready.clear()
+            self._connection = None
+            self.reconnects += 1
+            await _abandon(producer)
+            self._take_back()
+        return connection.delivered
 
     async def _connect(self) -> AIOKafkaProducer | None:
         settings = self._settings
@@ -225,7 +238,7 @@ class KafkaBusPublisher:
             self._settings.name_of(topic), value, key=key.encode()
         )
         connection.sent_at[future] = self._clock.now()
-        future.add_done_callback(lambda done: connection.sent_at.pop(done, None))
+        future.add_done_callback(connection.answered)
         return future
 
     def _acknowledged(

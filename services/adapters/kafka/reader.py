@@ -117,7 +117,10 @@ class KafkaBusReader:
                 partitions = await _partitions(consumer, [name])
                 own = DefaultPartitioner()(wanted, [tp.partition for tp in partitions], [])
                 async for record in _one_pass(consumer, partitions):
-                    rank = (record.partition == own, record.timestamp, record.offset)
+                    # Within one partition the log's order counts; clocks may have stepped back.
+                    rank = (
+                        (True, 0, record.offset) if record.partition == own else (False, record.timestamp, 0)
+                    )
                     if record.key == wanted and (newest is None or rank > newest):
                         newest, value = rank, record.value
         except _LOST as failure:

@@ -4,6 +4,7 @@ No keys and no scripts here. Apart from the store because every store on Redis w
 same limits and the same answer to a server that is away, loading, read-only or full.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -56,12 +57,14 @@ def place_of(url: str) -> str:
 
 @asynccontextmanager
 async def reaching(client: "Redis", place: str, asked: str) -> AsyncIterator[None]:
-    """Turn every failure of Redis inside into `UnreachableError`.
+    """Turn every failure of Redis inside into `UnreachableError`, and let no cancellation be lost.
 
     Also the refusals that pass by themselves or by an operator's hand (LOADING, OOM, MISCONF,
     NOAUTH): the caller keeps what it has and asks again. READONLY means that this node is no longer
     the master, so its connections are dropped and the name is resolved anew at the next call.
     """
+    task = asyncio.current_task()
+    cancellations = task.cancelling() if task else 0
     try:
         yield
     except (RedisError, OSError) as failure:
@@ -70,3 +73,8 @@ async def reaching(client: "Redis", place: str, asked: str) -> AsyncIterator[Non
         raise UnreachableError(
             f"redis {place}: {asked}: {str(failure) or type(failure).__name__}"
         ) from failure
+    finally:
+        # redis-py writes under `asyncio.wait_for`, which before Python 3.12 swallows a cancellation that
+        # coincides with the end of the write; a loop over such calls would never end.
+        if task is not None and task.cancelling() > cancellations:
+            raise asyncio.CancelledError

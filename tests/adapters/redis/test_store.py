@@ -169,6 +169,22 @@ async def test_a_cancelled_call_never_leaves_its_reply_for_the_next_one(store: R
         assert tail[0].version == meta.version
 
 
+async def test_a_loop_over_calls_ends_when_it_is_cancelled(store: RedisFleetStore) -> None:
+    """Invariant: whatever the loop turn of the cancellation, it is not swallowed with the reply it coincides with."""
+
+    async def for_ever() -> None:
+        while True:
+            await store.meta()
+
+    for turns in range(200):
+        looping = asyncio.get_running_loop().create_task(for_ever())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        looping.cancel()
+        done, _ = await asyncio.wait((looping,), timeout=5)
+        assert done, f"cancelled after {turns} turns and still calling"
+
+
 async def test_a_cancelled_blocking_tail_frees_its_connection(
     store: RedisFleetStore, operator: "redis.Redis"
 ) -> None:
