@@ -191,7 +191,8 @@ class Load:
         return False
 
 
-async def _drive(port: int, request: bytes, requests: int, connections: int) -> dict[str, float]:
+async def drive(port: int, request: bytes, requests: int, connections: int) -> dict[str, float]:
+    """Send the requests over the connections, each answered before its next; rate and median latency."""
     loop = asyncio.get_running_loop()
     load = Load(request, requests, connections, time.perf_counter)
     began = load.clock()
@@ -244,7 +245,7 @@ def main(arguments: list[str]) -> None:
             uvloop.run(_relay(options.port, options.upstream_port))
         else:
             request = sys.stdin.buffer.read()
-            figures = uvloop.run(_drive(options.port, request, options.requests, options.connections))
+            figures = uvloop.run(drive(options.port, request, options.requests, options.connections))
             sys.stdout.write(json.dumps(figures) + "\n")
 
 
