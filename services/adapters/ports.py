@@ -318,7 +318,7 @@ class LocalPicker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScrapePage:
-    """One metrics page, or why there is none: `failure` is a closed word (`timeout`, `too_large`, `refused`, `status`)."""
+    """One metrics page, or why there is none: `failure` is a closed word (`timeout`, `too_large`, `refused`, `status`, `broken`)."""
 
     body: bytes
     failure: str
