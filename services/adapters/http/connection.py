@@ -159,8 +159,6 @@ class ServerConnection(asyncio.Protocol):
     def response_finished(self, *, keep_alive: bool) -> None:
         """Go on to the next request, or close once everything is written."""
         self._current = None
-        if self.phase in (Phase.CLOSED, Phase.LINGER):
-            return
         if self._last_answer:
             self._linger()
         elif not keep_alive or self._owner.draining:

@@ -217,8 +217,6 @@ class ResponseParser:
         if head[9:12] == b"101":
             raise ResponseError("the upstream switched protocols")
         self._feed_parser(head)
-        if not self.complete:
-            raise ResponseError("an interim response has a body")
         self.complete = False
         self._awaited = True
 
@@ -245,9 +243,7 @@ class ResponseParser:
     def _feed_parser(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as error:
-            raise ResponseError("the upstream switched protocols") from error
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._spent = True
             cause = error.__context__
             raise ResponseError(str(cause) if isinstance(cause, ResponseError) else str(error)) from error

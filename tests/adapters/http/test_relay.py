@@ -265,6 +265,45 @@ async def test_a_client_kept_alive_with_comments_gets_the_body_behind_them(answe
             assert body == b": waiting\n" + (EVENT + DONE if answer is not OK else b"{}")
 
 
+async def test_an_empty_body_until_close_is_a_whole_response() -> None:
+    async with (
+        ScriptedUpstream(ending(b"HTTP/1.1 200 OK\r\n\r\n")) as upstream,
+        gateway(upstream.port) as front,
+        connected(front.port) as client,
+    ):
+        assert await ask(client) == (200, b"")
+
+
+async def test_a_client_already_slow_at_commit_stops_the_upstream() -> None:
+    piece = chunk(b"data: " + b"x" * 65536 + b"\n\n")
+
+    async def script(side: UpstreamSide) -> None:
+        await side.request()
+        await side.send(SSE + piece * 3)
+        await side.receive_all()
+
+    async with (
+        ScriptedUpstream(script) as upstream,
+        gateway(upstream.port) as front,
+        connected(front.port) as client,
+    ):
+        front.commits = False
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport
+        await client.send(POST)
+        await eventually(lambda: bool(front.ready))
+        responder = front.responders[0]
+        responder.start(200)
+        while not responder.paused:
+            responder.write_nowait(b"y" * 65536)
+        front.ready[0].commit(responder)
+        assert front.ready[0]._reading_paused
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]  # as above
+        reading = asyncio.gather(client.receive_all(), return_exceptions=True)
+        await eventually(lambda: not front.ready[0]._reading_paused)
+        client.reset()
+        await reading
+
+
 async def test_only_a_ready_exchange_can_be_committed() -> None:
     async with (
         ScriptedUpstream(stalling()) as upstream,

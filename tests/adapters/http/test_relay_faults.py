@@ -247,7 +247,7 @@ async def test_an_exchange_that_never_ends_is_ended() -> None:
             await asyncio.sleep(0.001)
 
     async with ScriptedUpstream(script) as upstream, gateway(upstream.port) as front:
-        front.timeouts = ExchangeTimeouts(total_ms=60)
+        front.timeouts = ExchangeTimeouts(total_ms=500)
         async with connected(front.port) as client:
             _, body = await ask(client)
             assert body.endswith(EVENT + ERROR)

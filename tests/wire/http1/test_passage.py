@@ -215,6 +215,14 @@ def test_a_started_http_1_0_client_gets_the_bare_body_and_is_closed() -> None:
     assert client.passage.keep_alive is False
 
 
+@pytest.mark.parametrize("minor_version", [0, 1])
+def test_f044_a_last_event_without_its_blank_line_still_goes_out(minor_version: int) -> None:
+    data = chunked(*EVENTS, USAGE.rstrip())
+    for reads in [[data], *every_cut(data)]:
+        client = Client(minor_version=minor_version).feed(*reads)
+        assert decoded(client.received) == (b"".join(EVENTS) + USAGE.rstrip(), True)
+
+
 def test_an_empty_chunk_would_end_the_body() -> None:
     assert chunk(b"") == b""
 
