@@ -333,16 +333,6 @@ class MetricsSource(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PodTarget:
-    """A pod as discovered: id, `host:port` (IPv6 bracketed), engine by config or label (empty: detect)."""
-
-    id: str
-    address: str
-    pool: str
-    engine: str = ""
-
-
 class PublisherLease(Protocol):
     """Election of the cluster's one publisher."""
 

@@ -52,7 +52,7 @@ class Shared:
 
 
 def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPicker:
-    """Return a picker, not started. Raises `SettingsError` for keys that are needed and cannot be read."""
+    """Return a picker, not started. Raises `SettingsError` for files that are needed and are not there."""
     shared = shared or Shared()
     clock = shared.clock or SystemClock()
     ids = shared.ids or SystemIds()
@@ -169,6 +169,9 @@ def _bus(
 
 
 def _lease(settings: PickerSettings, clock: Clock) -> PublisherLease:
-    if settings.lease is LeaseKind.FILE and settings.lease_file is not None:
-        return FileLease(settings.lease_file, clock)
+    file = settings.lease_file
+    if settings.lease is LeaseKind.FILE and file is not None:
+        if not file.parent.is_dir():
+            raise SettingsError((f"lease_file: {file.parent} is not a folder",))
+        return FileLease(file, clock)
     return StaticLease()

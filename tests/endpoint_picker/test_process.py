@@ -1,10 +1,14 @@
 """A whole picker in a whole cluster: reports on the bus, orderly and sudden ends, metrics, field cases end to end."""
 
 import asyncio
+from pathlib import Path
 
 import httpx
 import pytest
 
+from services.adapters.memory.bus import MemoryBus
+from services.adapters.ports import Topic
+from services.adapters.system.clock import SystemClock
 from services.core.fleet import PodState
 from services.endpoint_picker.assembly import Shared, build
 from services.wire.config.settings_source import SettingsError
@@ -155,3 +159,79 @@ def test_an_unknown_engine_is_refused_by_name() -> None:
     pools = [{"name": "chat", "models": ["m"], "engine": "other"}]
     with pytest.raises(SettingsError, match=r"pools.chat.engine: 'other': must be one of vllm"):
         build(picker_settings([], pools=pools), Shared(hand_off_keys={}))
+
+
+async def test_what_still_runs_at_the_end_of_the_drain_time_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster_of(1, drain_ms=100) as cluster:
+        body = chat(stream=True, max_tokens=100_000)
+        headers = {"x-gir-hand-off": token()}
+        async with cluster.client.stream(
+            "POST", "/v1/chat/completions", json=body, headers=headers
+        ) as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+            async with asyncio.TaskGroup() as scope:
+                stopping = scope.create_task(cluster.picker.stop())
+                with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+                    async for _ in lines:
+                        pass
+            assert stopping.done()
+    assert "requests were cut at the end of the drain time" in caplog.text
+
+
+async def test_a_part_that_fails_is_told_to_the_owner(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster_of(1) as cluster:
+        monkeypatch.setattr(cluster.picker.observer.table, "tick", lambda _: 1 / 0)
+        assert cluster.picker.failure is not None
+        async with asyncio.timeout(10):
+            await cluster.picker.failure
+        assert "pulse ended" in caplog.text
+
+
+async def test_a_picker_without_a_bus_serves() -> None:
+    picker = build(picker_settings([]), Shared(hand_off_keys={KEY.kid: KEY.secret}))
+    await picker.start()
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{picker.http_port}") as client:
+            assert (await client.get("/healthz")).status_code == 200
+        picker.black_hole(True)
+        picker.black_hole(False)
+        picker.drain()
+    finally:
+        await picker.stop()
+
+
+async def test_pickers_of_one_host_elect_one_by_a_file(tmp_path: Path) -> None:
+    clock = SystemClock()
+    bus = MemoryBus(clock)
+    settings = picker_settings([], lease="file", lease_file=str(tmp_path / "lease"))
+    pickers = [
+        build(
+            settings,
+            Shared(
+                sender=bus.publisher(),
+                reader=bus.reader((Topic.HEALTH,)),
+                hand_off_keys={KEY.kid: KEY.secret},
+            ),
+        )
+        for _ in range(2)
+    ]
+    for picker in pickers:
+        await picker.start()
+    first, second = (picker.observer.counters for picker in pickers)
+    await eventually(lambda: first.publishing or second.publishing)
+    assert first.publishing is not second.publishing
+    holder, other = (0, 1) if first.publishing else (1, 0)
+    await pickers[holder].abort()
+    await eventually(lambda: pickers[other].observer.counters.publishing)
+    await pickers[other].abort()
+
+
+def test_a_lease_file_in_no_folder_is_refused(tmp_path: Path) -> None:
+    settings = picker_settings(
+        [], lease="file", lease_file=str(tmp_path / "no" / "lease"), kafka={"bootstrap": "h:1"}
+    )
+    with pytest.raises(SettingsError, match="is not a folder"):
+        build(settings, Shared(hand_off_keys={}))
