@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from deploy.stack.kafka import KafkaServer
 from services.adapters.kafka.publisher import KafkaBusPublisher
@@ -64,6 +65,37 @@ async def test_a_record_the_broker_refuses_is_refused_too(settings: KafkaSetting
         await publisher.publish(Topic.PODS, "small", b"goes on", PATIENCE)
         assert 0 < refused < len(sizes)
         assert publisher.reconnects == 0
+
+
+async def test_an_offer_that_only_the_broker_refuses_is_counted_and_the_key_is_free_again(
+    settings: KafkaSettings, admin: AIOKafkaAdminClient
+) -> None:
+    small = NewTopic(settings.name_of(Topic.PODS), 1, 1, topic_configs={"max.message.bytes": "1000"})
+    await admin.create_topics([small])
+    async with AsyncExitStack() as closing:
+        publisher = await opened(settings, closing)
+        publisher.offer(Topic.PODS, "eu-1/llm", bytes(2000))
+        await eventually(lambda: publisher.refused == 1)
+        publisher.offer(Topic.PODS, "eu-1/llm", b"small")
+        await eventually(lambda: publisher.connected and not publisher._waiting and not publisher._in_flight)
+        assert publisher.reconnects == 0
+    assert await values(settings, Topic.PODS, "eu-1/llm") == [b"small"]
+
+
+async def test_a_topic_deleted_under_the_producer_is_made_again_and_nothing_offered_is_lost(
+    settings: KafkaSettings, admin: AIOKafkaAdminClient
+) -> None:
+    async with AsyncExitStack() as closing:
+        publisher = await opened(settings, closing)
+        await publisher.publish(Topic.PODS, "eu-1/llm", b"before", PATIENCE)
+        await publisher.publish(Topic.POLICY, "snapshot", b"before", PATIENCE)
+        await admin.delete_topics([settings.name_of(Topic.PODS), settings.name_of(Topic.POLICY)])
+        publisher.offer(Topic.PODS, "eu-1/llm", b"after")
+        await publisher.publish(Topic.POLICY, "snapshot", b"after", PATIENCE)
+        await eventually(lambda: not publisher._waiting and not publisher._in_flight, 30)
+        assert publisher.reconnects >= 1
+    assert (await values(settings, Topic.PODS, "eu-1/llm"))[-1:] == [b"after"]
+    assert (await values(settings, Topic.POLICY, "snapshot"))[-1:] == [b"after"]
 
 
 async def test_a_frozen_broker_costs_the_producer_and_the_newest_value_arrives_after_it(
