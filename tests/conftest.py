@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from deploy.stack.kafka import KafkaServer
 from deploy.stack.ports import free_port
@@ -19,6 +20,11 @@ from tests.support.stack import ServerTallies, made_or_skipped
 
 # The summary of skips is itself tested, on small test runs.
 pytest_plugins = ("pytester",)
+
+
+# A property says what holds, never how fast: on a busy machine a first example may take a second.
+settings.register_profile("gir", deadline=None)
+settings.load_profile("gir")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,6 +8,7 @@ here, one line each; publishing them is `publish`.
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import orjson
 
@@ -23,16 +24,25 @@ VERSION_MAX_BYTES = 4096
 VERSION_MAX_CHARS = 64
 SPREAD_AT_MOST = seconds(1)
 """A pod is known within a second of the start, however rarely it is asked later."""
+HISTOGRAMS_EVERY = seconds(1)
+"""The window of a minute gains nothing from more, and the histogram is most of the cost of a page."""
 IDENTIFY_EVERY = seconds(60)
 """A server upgraded in place is noticed within a minute; one that restarted, at its return."""
 
 
+class ReadPage(Protocol):
+    """Reads a metrics page; `with_ttft` asks for the histogram of the time to first token too."""
+
+    def __call__(self, page: bytes, *, with_ttft: bool) -> EngineReading:
+        """Return the reading."""
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """How to read one kind of model server. `read` takes a metrics page, `identify` a version."""
+    """How to read one kind of model server: its metrics page, and what its version means."""
 
     name: str
-    read: Callable[[bytes], EngineReading]
+    read: ReadPage
     identify: Callable[[str], EngineIdentity]
 
 
@@ -59,6 +69,7 @@ class Observer:
     counters: Counters
     rules: ScrapeRules = field(default_factory=ScrapeRules)
     frozen: bool = False
+    _histogram_at: dict[str, Instant] = field(default_factory=dict)
 
     async def watch(self, pod_id: str) -> None:
         """Scrape one pod for ever."""
@@ -88,8 +99,13 @@ class Observer:
         if page.failure:
             self.apply(self.table.missed(pod_id, ScrapeFailure(page.failure), page.finished_at))
         else:
-            reading = self.engine_of(pod).read(page.body)
-            self.apply(self.table.read(pod_id, reading, page.finished_at))
+            now = page.finished_at
+            last = self._histogram_at.get(pod_id)
+            with_ttft = last is None or now - last >= HISTOGRAMS_EVERY
+            if with_ttft:
+                self._histogram_at[pod_id] = now
+            reading = self.engine_of(pod).read(page.body, with_ttft=with_ttft)
+            self.apply(self.table.read(pod_id, reading, now))
 
     async def identify(self, pod_id: str) -> None:
         """Ask the server for its version; one that has no such page is left unjudged."""

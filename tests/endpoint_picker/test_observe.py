@@ -209,6 +209,23 @@ async def test_every_result_is_counted_by_its_word() -> None:
         assert counters.pod_moves == 1
 
 
+async def test_histograms_are_read_once_a_second() -> None:
+    histogram = (
+        b'vllm:time_to_first_token_seconds_bucket{le="0.1"} %d\n'
+        b'vllm:time_to_first_token_seconds_bucket{le="+Inf"} %d\n'
+    )
+    async with watched(1) as world:
+        seen = set()
+        for served in range(1, 51):
+            world.server(0).page = PAGE + histogram % (served, served)
+            await world.run(100)
+            window = world.table["p0"].ttft
+            recent = window.recent() if window is not None else None
+            seen.add(None if recent is None else recent.counts)
+        assert len(seen) == 6
+        assert max(counts for counts in seen if counts)[0] >= 38
+
+
 async def test_a_frozen_observer_asks_nobody() -> None:
     async with watched(1) as world:
         await world.run(1_000)

@@ -34,12 +34,17 @@ class VllmReader:
     """Reads vLLM pages. One reader serves every pod: it keeps decoded label blocks, no pod's state."""
 
     def __init__(self) -> None:
-        self._selection = Selection("vllm:", (WAITING, RUNNING, KV_USE, KV_USE_ELDER, LORA, CACHE, TTFT))
+        load = (WAITING, RUNNING, KV_USE, KV_USE_ELDER, LORA, CACHE)
+        self._load = Selection("vllm:", load)
+        self._load_and_ttft = Selection("vllm:", (*load, TTFT))
 
-    def read(self, page: bytes) -> EngineReading:
-        """Return what `page` says. Ranks and models of one pod are merged, in whatever order they stand."""
+    def read(self, page: bytes, *, with_ttft: bool = True) -> EngineReading:
+        """Return what `page` says. Ranks and models of one pod are merged, in whatever order they stand.
+
+        The histogram is most of the work; without `with_ttft` it is left unread and `ttft` is None.
+        """
         series: dict[str, list[tuple[Labels, float]]] = {}
-        for sample in self._selection.samples(page):
+        for sample in (self._load_and_ttft if with_ttft else self._load).samples(page):
             series.setdefault(sample.name, []).append((sample.labels, sample.value))
         waiting = _total(series.get(WAITING, ()))
         running = _total(series.get(RUNNING, ()))

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -195,3 +196,11 @@ def test_versions_below_the_minimum_are_told_with_the_metric_they_get_wrong(vers
 
 def test_the_names_needed_are_the_ones_reported_missing() -> None:
     assert read("").missing == (WAITING, RUNNING, KV_USE)
+
+
+def test_the_histogram_is_left_unread_when_nobody_asks_and_nothing_else_changes() -> None:
+    reader = VllmReader()
+    page = vllm_page(waiting=(3, 1), running=(7, 2), kv_use=(0.25, 0.5))
+    whole = reader.read(page)
+    assert whole.ttft is not None
+    assert reader.read(page, with_ttft=False) == replace(whole, ttft=None)
