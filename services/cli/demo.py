@@ -13,6 +13,8 @@ from services.cli.exit_codes import USAGE
 from services.wire.config.field_types import host_port
 from services.worlds.demo import CannotStartError, DemoOptions, demo
 from services.worlds.topology import DOOR_STEP, FIRST_DOOR, IN_MEMORY, Bus
+from services.worlds.tour import TourOptions, tour
+from services.worlds.tour_network import SwitchedLoop
 
 _LAST_BASE_PORT = 65_535 - 2 * DOOR_STEP
 
@@ -42,6 +44,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--kafka", type=_bootstrap, metavar="ADDR", help="run on this Kafka: host:port[,host:port...]"
     )
     parser.add_argument("--redis", metavar="URL", help="run on this Redis: redis://host:port/0")
+    parser.add_argument(
+        "--tour",
+        action="store_true",
+        help="play a region's death and return and a bus outage under load, and judge what was claimed",
+    )
+    parser.add_argument(
+        "--black-hole",
+        action="store_true",
+        help="with --tour: the region's network dies instead of its hosts",
+    )
+    parser.add_argument("--json", action="store_true", help="with --tour: end with one line of JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,9 +62,16 @@ def run(args: argparse.Namespace) -> int:
     if (args.kafka is None) != (args.redis is None):
         print("gir demo: --kafka and --redis go together", file=sys.stderr)
         return USAGE
+    if (args.black_hole or args.json) and not args.tour:
+        print("gir demo: --black-hole and --json go with --tour", file=sys.stderr)
+        return USAGE
     bus = Bus(args.kafka, args.redis) if args.kafka else IN_MEMORY
     options = DemoOptions(args.base_port, args.state_dir, bus)
     try:
+        if args.tour:
+            return uvloop.run(
+                tour(TourOptions(args.black_hole, args.json), options), loop_factory=SwitchedLoop
+            )
         return uvloop.run(demo(options))
     except CannotStartError as error:
         print(f"gir demo: {error}", file=sys.stderr)

@@ -14,7 +14,7 @@ import orjson
 
 from services.adapters.ports import Clock
 from services.adapters.system.tasks import TaskScope
-from services.core.units import Duration, Instant, ms, seconds
+from services.core.units import Duration, Instant, ms
 from services.wire.http1.limits import ResponseLimits
 from services.wire.http1.responses import ResponseError, ResponseHead, ResponseParser
 from services.worlds.topology_ports import LOOPBACK
@@ -30,20 +30,23 @@ _ERROR_EVENT: Final = b'data: {"error"'
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a worker asks for. `think` is its pause between two requests; `padding_bytes` swell the body."""
+    """What a worker asks for. `think` is its pause between two requests; A long prompt delays the first byte;
+    `padding_bytes` swell the body without a prompt to read."""
 
     name: str
     model: str
     stream: bool
     max_tokens: int
     think: Duration
+    prompt_tokens: int = 8
     padding_bytes: int = 0
 
-    def body(self) -> bytes:
-        """Return the request body. The length of the answer is exact, so that load is."""
+    def body(self, number: int) -> bytes:
+        """Return the body of a worker's request; no two prompts begin alike, and each answer has its exact length."""
+        prompt = f"{number} {self.name} " + "word" * self.prompt_tokens
         document: dict[str, object] = {
             "model": self.model,
-            "messages": [{"role": "user", "content": f"Tell me about {self.name}."}],
+            "messages": [{"role": "user", "content": prompt}],
             "max_tokens": self.max_tokens,
             "ignore_eos": True,
             "stream": self.stream,
@@ -175,11 +178,11 @@ class Crowd:
 
 
 class Load:
-    """Crowds at the doors. Samples gather in `samples`; requests under way are in `open`."""
+    """Crowds at the doors. Samples gather in `samples`, each when its request has ended."""
 
     def __init__(self, token: str, clock: Clock, scope: TaskScope) -> None:
         self.samples: list[Sample] = []
-        self.open = 0
+        self._asked = 0
         self._token = token
         self._clock = clock
         self._scope = scope
@@ -210,41 +213,11 @@ class Load:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work(self, client: DoorClient, shape: Shape, leaving: asyncio.Event) -> None:
-        body = shape.body()
         try:
             while not leaving.is_set():
-                self.open += 1
-                try:
-                    sample = await client.ask(shape, body)
-                finally:
-                    self.open -= 1
+                self._asked += 1
+                sample = await client.ask(shape, shape.body(self._asked))
                 self.samples.append(sample)
                 await self._clock.sleep(shape.think if not sample.failed else PAUSE_AFTER_FAILURE)
         finally:
             client.close()
-
-
-class LagMeter:
-    """How late the event loop runs what is due: the largest overshoot of a short sleep since `reset`."""
-
-    PERIOD: Final = ms(10)
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.worst = Duration(0)
-
-    def reset(self) -> None:
-        """Forget the worst."""
-        self.worst = Duration(0)
-
-    async def run(self) -> None:
-        """Measure for ever."""
-        while True:
-            before = self._clock.now()
-            await self._clock.sleep(self.PERIOD)
-            self.worst = Duration(max(self.worst, self._clock.now() - before - self.PERIOD))
-
-
-LARGEST_BODY_BYTES: Final = 1 << 20
-"""Bodies up to this size are kept for replay; the promise of the failover is made for these."""
-THINK_LONG: Final = seconds(1)
