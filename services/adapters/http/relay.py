@@ -240,7 +240,7 @@ class Exchange:
         self._connection = connection
         method, target, block, body = self._request
         connection.parser.expect(head_only=method == b"HEAD")
-        head = request_head(method, target, self.origin.authority, block, len(body))
+        head = request_head(method, target, connection.authority, block, len(body))
         if len(body) <= _JOIN_BYTES_MAX:
             connection.transport.write(head + body)
         else:

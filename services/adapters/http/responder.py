@@ -203,7 +203,8 @@ class Responder:
         self._channel = None
         self.on_disconnect = None
         self.flow = None
-        self._release()
+        if self._drained is not None:
+            self._release()
 
     def _release(self) -> None:
         if self._drained is not None:

@@ -87,6 +87,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._pool = pool
         self._slot = slot
         self.parser = ResponseParser(pool.options.limits)
+        self.authority = slot.authority
         self.user: ConnectionUser | None = None
         self.transport: asyncio.Transport
         self.served = 0
@@ -130,9 +131,10 @@ class UpstreamConnection(asyncio.Protocol):
 class _Slot:
     """The connections of one origin. idle is a stack, so that the surplus ages at its bottom."""
 
-    __slots__ = ("idle", "total")
+    __slots__ = ("authority", "idle", "total")
 
-    def __init__(self) -> None:
+    def __init__(self, authority: bytes) -> None:
+        self.authority = authority
         self.idle: list[UpstreamConnection] = []
         self.total = 0
 
@@ -157,7 +159,7 @@ class UpstreamPool:
         """
         slot = self._slots.get(user.origin)
         if slot is None:
-            slot = self._slots[user.origin] = _Slot()
+            slot = self._slots[user.origin] = _Slot(user.origin.authority)
         idle = slot.idle
         while idle:
             connection = idle.pop()

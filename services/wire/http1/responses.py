@@ -48,10 +48,11 @@ class ResponseHead:
     """The final head of a response.
 
     status: 200 to 999. framing, content_length (bytes, None unless framing is LENGTH).
-    keep_alive: whether the connection may serve another request afterwards.
+    keep_alive: whether the connection may serve another request afterwards. is_event_stream: whether
+    the body is server-sent events, whatever the media type's parameters or letter case.
     """
 
-    __slots__ = ("_lower", "_raw", "content_length", "framing", "keep_alive", "status")
+    __slots__ = ("_lower", "_raw", "content_length", "framing", "is_event_stream", "keep_alive", "status")
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class ResponseHead:
         self.framing = framing
         self.content_length = content_length
         self.keep_alive = keep_alive
+        self.is_event_stream = b"text/event-stream" in lower and _is_event_stream(lower)
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -81,15 +83,7 @@ class ResponseHead:
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of a lowercase header name."""
-        return _field(self._raw, self._lower, name)
-
-    @property
-    def is_event_stream(self) -> bool:
-        """Whether the body is server-sent events, whatever the media type's parameters or letter case."""
-        if b"text/event-stream" not in self._lower:
-            return False
-        media_type = _field(self._lower, self._lower, b"content-type")
-        return media_type is not None and media_type.partition(b";")[0].rstrip() == b"text/event-stream"
+        return _field(self._raw, self._lower, b"\r\n" + name + b":")
 
     def relayable_block(self, without: frozenset[bytes]) -> bytes:
         """Render the end-to-end header lines but those in `without`; the framing headers stay.
@@ -262,10 +256,10 @@ class ResponseParser:
             raise ResponseError("the status line is not HTTP/1")
         if lower.count(b"\r\n") > self._limits.header_count + 2:
             raise ResponseError("too many response headers")
-        coding = _field(lower, lower, b"transfer-encoding")
+        coding = _field(lower, lower, b"\r\ntransfer-encoding:")
         if coding is not None and (coding != b"chunked" or lower.count(b"\r\ntransfer-encoding:") > 1):
             raise ResponseError("the transfer coding is not chunked")
-        length = _field(lower, lower, b"content-length")
+        length = _field(lower, lower, b"\r\ncontent-length:")
         if self._head_only or status in _BODILESS_STATUSES:
             framing = _NONE
         elif coding is not None:
@@ -310,17 +304,22 @@ class ResponseParser:
 
 def _persists(lower: bytes) -> bool:
     """Whether the connection outlives the response (RFC 9112 9.3)."""
-    connection = _field(lower, lower, b"connection")
+    connection = _field(lower, lower, b"\r\nconnection:")
     if connection is None:
         return lower[7:8] == b"1"
     options = [option.strip() for option in connection.split(b",")]
     return b"close" not in options and (lower[7:8] == b"1" or b"keep-alive" in options)
 
 
-def _field(head: bytes, lower: bytes, name: bytes) -> bytes | None:
-    """Return the first value of a lowercase name in a head; lower is the head in lower case."""
-    at = lower.find(b"\r\n" + name + b":")
+def _is_event_stream(lower: bytes) -> bool:
+    media_type = _field(lower, lower, b"\r\ncontent-type:")
+    return media_type is not None and media_type.partition(b";")[0].rstrip() == b"text/event-stream"
+
+
+def _field(head: bytes, lower: bytes, mark: bytes) -> bytes | None:
+    """Return the first value behind a mark (CRLF, lowercase name, colon); lower is the head in lower case."""
+    at = lower.find(mark)
     if at < 0:
         return None
-    start = at + len(name) + 3
+    start = at + len(mark)
     return head[start : head.index(b"\r\n", start)].strip(b" \t")
