@@ -18,6 +18,7 @@ _USAGE_LENGTH_MAX: Final = 25
 _NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _ERROR_LINE: Final = re.compile(rb'data: ?\{\s*"error"\s*:\s*[{"\[]|event: ?error\s*$', re.MULTILINE)
 _DONE_LINE: Final = re.compile(rb"data: ?\[DONE\]")
+_DECODER: Final = JSONDecoder()
 _BLOCK: Final = re.compile(rb".+?(?:\n\n|\n\r\n?|\r\r|\Z)", re.DOTALL)
 
 # An event longer than this is relayed unread: the tail must stay bounded whatever the upstream sends.
@@ -294,7 +295,7 @@ def _json_object(text: bytes) -> bytes | None:
     """Cut the JSON object that text begins with; None when it is not whole or not JSON."""
     try:
         source = text.decode("utf-8", "surrogateescape")
-        _, end = JSONDecoder().raw_decode(source)
+        _, end = _DECODER.raw_decode(source)
     except (ValueError, RecursionError):
         return None
     return source[:end].encode("utf-8", "surrogateescape")
