@@ -1,0 +1,45 @@
+"""Every configuration file shown in the documentation is valid as shown."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from services.cli.main import VERBS
+from services.endpoint_picker.settings import PickerSettings
+from services.global_router.settings import ProjectorSettings, RouterSettings
+from services.wire.config.documents import Source
+from services.wire.config.load import load
+from services.wire.config.settings_source import Settings, load_settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
+MODELS: dict[str, type[Settings]] = {
+    "endpoint-picker.yaml": PickerSettings,
+    "projector.yaml": ProjectorSettings,
+    "router.yaml": RouterSettings,
+}
+_BLOCK = re.compile(r"```yaml\n# (\S+)\n(.*?)```", re.DOTALL)
+_VERB = re.compile(r"^(?:\.venv/bin/)?gir ([a-z-]+)", re.MULTILINE)
+
+
+def blocks() -> list[tuple[str, str]]:
+    return [(name, text) for page in PAGES for name, text in _BLOCK.findall(page.read_text())]
+
+
+@pytest.mark.parametrize(("name", "text"), blocks())
+def test_a_shown_file_is_valid(name: str, text: str) -> None:
+    if name in MODELS:
+        load_settings(MODELS[name], text, name, {})
+        return
+    documents = load([Source(name, text.encode())])
+    assert [str(problem) for problem in documents.errors] == []
+
+
+def test_the_documentation_shows_every_kind_of_file() -> None:
+    assert {name for name, _ in blocks()} >= {*MODELS, "fleet.yaml"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_shown_commands_exist(page: Path) -> None:
+    assert set(_VERB.findall(page.read_text())) <= set(VERBS)
