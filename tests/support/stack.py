@@ -17,8 +17,8 @@ Started = TypeVar("Started")
 
 # Which fixtures stand for which real server; a test that reaches one of them counts as run against it.
 FIXTURES_OF: Mapping[str, frozenset[str]] = {
-    "kafka": frozenset({"kafka_server", "own_kafka"}),
-    "redis": frozenset({"redis_server", "own_redis"}),
+    "kafka": frozenset({"kafka_server", "own_kafka", "fleet_kafka"}),
+    "redis": frozenset({"redis_server", "own_redis", "fleet_redis"}),
 }
 _SKIP_PREFIX = "no real "
 
