@@ -17,6 +17,7 @@ VERBS: Final = {
     "bench": "services.cli.bench",
     "demo": "services.cli.demo",
     "endpoint-picker": "services.cli.endpoint_picker",
+    "fleet": "services.cli.fleet",
     "projector": "services.cli.projector",
     "router": "services.cli.router",
     "simulate-pod": "services.cli.simulate_pod",

@@ -32,7 +32,8 @@ from services.core.units import seconds
 from services.wire.config.settings_source import SettingsError
 from services.worlds.demo_bus import MemoryParts, NetworkSwitch, Parts, RealParts
 from services.worlds.demo_world import READY_TIMEOUT, World, WorldNotReadyError
-from services.worlds.table import cluster_rows, door_rows, doors_caption, plain_line, rich_table
+from services.worlds.table import doors_caption, plain_line, rich_table
+from services.worlds.table_rows import cluster_rows, door_rows
 from services.worlds.topology import FIRST_DOOR, IN_MEMORY, SMALL_MODEL, TENANT, Bus, WorldPlan, demo_plan
 from services.worlds.topology_keys import StateKeys
 from services.worlds.topology_ports import LOOPBACK, HostPorts, PortTakenError

@@ -1,7 +1,7 @@
 """The fleet as a person at a terminal sees it: rows, a rich table, one plain line.
 
-Rows are made from what a router believes: its own objects in a world, its `WatchFleet` answers for
-`gir fleet`. Decides and changes nothing.
+Rows say what a router believes; who makes them (a world, `gir fleet`) reads it there. Apart from them so
+that a client of one router loads none of the services.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,6 @@ from typing import Protocol
 from rich.table import Table
 
 from services.core.fleet import HealthState
-from services.core.units import NS_PER_MS
-from services.global_router.fleet_board import ClusterStatus
-from services.worlds.demo_world import World
 
 _STYLES = {
     HealthState.HEALTHY: "green",
@@ -81,55 +78,6 @@ def known_sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if found and len(known) == len(found) else None
 
 
-def door_rows(world: World) -> list[DoorRow]:
-    """Return the doors that are open."""
-    return [
-        DoorRow(
-            name, region.router.http_port, region.router.life.tallies.requests, len(region.router.life.live)
-        )
-        for name, region in world.regions.items()
-    ]
-
-
-def cluster_rows(world: World) -> list[ClusterRow]:
-    """Return every cluster as its own region's router sees it, or another one while that is gone."""
-    rows = []
-    now = world.clock.now()
-    seen = {
-        name: {status.candidate.id: status for status in region.router.board.statuses(now)}
-        for name, region in world.regions.items()
-    }
-    for spec in world.plan.policy.clusters:
-        region = spec.locality.region
-        found = [statuses[spec.id] for statuses in _nearest_first(seen, region) if spec.id in statuses]
-        if not found:
-            continue
-        candidate, pools = found[0].candidate, found[0].pools
-        ready, total = endpoints(pools)
-        by_name = {pool.pool: pool for pool in pools}.values()
-        silence = found[0].silence
-        rows.append(
-            ClusterRow(
-                spec.id,
-                region,
-                spec.locality.jurisdiction,
-                candidate.state,
-                flags(
-                    draining=candidate.draining,
-                    ejected=candidate.ejected,
-                    mismatch=candidate.policy_mismatch,
-                ),
-                ready,
-                total,
-                known_sum(pool.running for pool in by_name),
-                known_sum(pool.waiting for pool in by_name),
-                None if silence is None else silence // NS_PER_MS,
-                candidate.ramp,
-            )
-        )
-    return rows
-
-
 def flags(*, draining: bool, ejected: bool, mismatch: bool) -> tuple[str, ...]:
     """Return the words for what holds beside the state."""
     named = (("draining", draining), ("ejected", ejected), ("place disputed", mismatch))
@@ -172,13 +120,6 @@ def plain_line(clusters: Sequence[ClusterRow], doors: Sequence[DoorRow]) -> str:
     states = " ".join(f"{row.cluster}={row.state.value}({row.ready}/{row.total})" for row in clusters)
     requests = " ".join(f"{door.region}:{door.port}={door.requests}" for door in doors)
     return f"clusters {states} requests {requests}"
-
-
-def _nearest_first(seen: dict[str, dict[str, ClusterStatus]], region: str) -> list[dict[str, ClusterStatus]]:
-    return [
-        *(seen[name] for name in seen if name == region),
-        *(seen[name] for name in seen if name != region),
-    ]
 
 
 def _count(value: int | None) -> str:
