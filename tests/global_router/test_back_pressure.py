@@ -1,0 +1,39 @@
+"""429s: per model and band, for a bounded time, and never ill health."""
+
+from services.core.inference import Grants, InferenceRequest, ModelName, RequestId, Tenant, TenantId
+from services.core.outcomes import DropReason
+from services.core.residency import ANYWHERE
+from services.core.units import Instant, ms, seconds
+from services.global_router.back_pressure import SPAN_MAX, BackPressure
+
+NOW = Instant(1)
+ILL = {"us-a": DropReason.NO_HEALTHY_CLUSTER}
+
+
+def request(model: str = "m", priority: int = 0) -> InferenceRequest:
+    tenant = Tenant(TenantId("t"), Grants())
+    return InferenceRequest(RequestId("r"), tenant, ModelName(model), ANYWHERE, priority=priority)
+
+
+def test_only_the_model_and_band_that_was_refused_stay_away() -> None:
+    pressure = BackPressure()
+    pressure.note("eu-a", request(), None, NOW)
+    assert pressure.any
+    assert pressure.merged(ILL, request(), NOW) == {"eu-a": DropReason.SATURATED, **ILL}
+    assert pressure.merged(ILL, request("other"), NOW) == ILL
+    assert pressure.merged(ILL, request(priority=-1), NOW) == ILL
+
+
+def test_it_ends_after_the_wish_which_is_bounded() -> None:
+    pressure = BackPressure()
+    pressure.note("eu-a", request(), ms(200), NOW)
+    pressure.note("eu-b", request(), seconds(3600), NOW)
+    assert set(pressure.merged({}, request(), Instant(NOW + ms(200)))) == {"eu-b"}
+    assert pressure.merged(ILL, request(), Instant(NOW + SPAN_MAX)) is ILL
+    assert not pressure.any
+
+
+def test_ill_health_is_the_graver_reason() -> None:
+    pressure = BackPressure()
+    pressure.note("us-a", request(), None, NOW)
+    assert pressure.merged(ILL, request(), NOW) == ILL
