@@ -49,3 +49,4 @@ def fleet(
         undo.callback(fleet.stop)
         fleet.start()
         yield fleet
+        assert fleet.tracebacks() == {}, "a service told its trouble as a traceback"

@@ -36,6 +36,8 @@ from tests.support.processes import GirProcess
 START_TIMEOUT_S = 90.0
 """Twenty interpreters start at once, on a machine that others use too."""
 
+TRACEBACK = "Traceback (most recent call last)"
+
 
 class ProcessFleet:
     """Every process by its name; `start` brings all of it up and returns once every router routes everywhere."""
@@ -131,15 +133,15 @@ class ProcessFleet:
         """Return the metrics of a region's router."""
         return read_metrics(self.plan.routers[region].metrics)
 
-    def serving(self, region: str, clusters: Collection[str] | None = None) -> bool:
-        """Whether a region's router is ready and holds `clusters`, or all, to be healthy."""
+    def serving(self, region: str, clusters: Collection[str] | None = None, state: str = "healthy") -> bool:
+        """Whether a region's router is ready and holds `clusters`, or all, to be in `state`."""
         try:
             metrics = self.metrics(region)
         except OSError:
             return False
         names = [cluster.name for cluster in self.plan.clusters] if clusters is None else clusters
-        healthy = (f'gir_cluster_state{{cluster="{name}",state="healthy"}}' for name in names)
-        return metrics.get("gir_router_ready") == 1 and all(metrics.get(state) == 1 for state in healthy)
+        samples = (f'gir_cluster_state{{cluster="{name}",state="{state}"}}' for name in names)
+        return metrics.get("gir_router_ready") == 1 and all(metrics.get(sample) == 1 for sample in samples)
 
     def wait_serving(self, regions: Iterable[str] = ROUTED, deadline_s: float = 30.0) -> None:
         """Return once the routers of `regions` hold every cluster healthy."""
@@ -152,6 +154,11 @@ class ProcessFleet:
         ended = [process for process in self.processes.values() if not process.running]
         words = [f"--- {process.name}\n{process.tail()}" for process in [*ended, self.router(region)]]
         return "\n".join(words)
+
+    def tracebacks(self) -> Mapping[str, str]:
+        """Return every error output, of all starts, that holds a traceback."""
+        said = {process.name: process.stderr_path.read_text() for process in self.processes.values()}
+        return {name: text[text.index(TRACEBACK) :] for name, text in said.items() if TRACEBACK in text}
 
     def router(self, region: str) -> GirProcess:
         """Return a region's router."""
