@@ -7,6 +7,7 @@ here parses text. Defaults are the numbers of the published semantics, each with
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from services.core.inference import Grants, ModelName, TenantId, TrafficClass
 from services.core.locality import ClusterId, Locality, check_jurisdiction, check_name
@@ -19,6 +20,17 @@ MAX_ATTEMPTS_LIMIT = 10
 def _require(held: bool, what: str, rule: str) -> None:
     if not held:
         raise ValueError(f"{what}: {rule}")
+
+
+def _is_plain_origin(url: str) -> bool:
+    """Whether every router can connect to `url`: one that cannot is refused here, before a hop is made of it."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    rest = parts.path.removeprefix("/") or parts.query or parts.fragment or "@" in parts.netloc
+    return parts.scheme == "http" and bool(parts.hostname) and port != 0 and not rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +54,10 @@ class ClusterSpec:
         check_name(self.locality.region, "region")
         check_jurisdiction(self.locality.jurisdiction)
         _require(
-            self.gateway_url.startswith("http://"),
+            _is_plain_origin(self.gateway_url),
             f"cluster {self.id} gateway_url {self.gateway_url!r}",
-            "must be an http:// origin; this version speaks no TLS, and https:// sent in clear would be a lie",
+            "must be an origin http://host[:port]; this version speaks no TLS, and https:// sent in clear "
+            "would be a lie",
         )
 
 

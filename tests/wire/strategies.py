@@ -147,7 +147,7 @@ def policy_snapshots() -> st.SearchStrategy[PolicySnapshot]:
         ClusterSpec,
         id=names.map(ClusterId),
         locality=st.builds(Locality, regions, jurisdictions),
-        gateway_url=texts.map("http://{}".format),
+        gateway_url=st.builds("http://{}:{}".format, names, st.integers(1, 65_535)),
         picker_address=optional_texts,
         probe_url=optional_texts,
     )
