@@ -1,3 +1,5 @@
+"""The option that rewrites the health stories; apart from their runner because pytest looks for it here."""
+
 import pytest
 
 
