@@ -10,6 +10,7 @@ from typing import NewType
 
 from services.core.residency import ANYWHERE, ResidencyRule
 from services.core.units import Tokens
+from services.core.values import value
 
 RequestId = NewType("RequestId", str)
 """The router's own id (UUIDv7 text, 36 characters). A client's id is never used in its place."""
@@ -62,7 +63,7 @@ class Tenant:
     subject: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InferenceRequest:
     """One inference as both tiers see it.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from services.core.inference import RequestId
 from services.core.units import Duration
+from services.core.values import value
 
 
 class DropReason(enum.Enum):
@@ -38,7 +39,7 @@ class Verdict:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Explanation:
     """Why this decision: enough, with the recorded snapshot and policy, to replay it.
 
@@ -59,7 +60,7 @@ class Explanation:
     trial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Routed:
     """The chosen candidate and the ordered fallbacks, all of them eligible."""
 

@@ -6,6 +6,7 @@ The only module besides `ids` that reads time from the system. Virtual time is
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
 from services.core.units import NS_PER_S, Duration, Instant, WallMs
 
@@ -15,13 +16,18 @@ class SystemClock:
 
     __slots__ = ()
 
-    def now(self) -> Instant:
-        """Return monotonic nanoseconds."""
-        return Instant(time.monotonic_ns())
+    if TYPE_CHECKING:
+
+        def now(self) -> Instant:
+            """Return monotonic nanoseconds."""
+    else:
+        # Read five times per request: the system's own function costs 0.04 us, a method around it 0.2 us.
+        now = staticmethod(time.monotonic_ns)
 
     def wall_ms(self) -> WallMs:
         """Return Unix milliseconds."""
-        return WallMs(time.time_ns() // 1_000_000)
+        # `WallMs(...)` would be a call that does nothing.
+        return time.time_ns() // 1_000_000  # type: ignore[return-value]
 
     async def sleep(self, span: Duration) -> None:
         """Wait `span` nanoseconds; a span of zero or less yields to the loop once."""

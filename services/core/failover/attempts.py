@@ -6,7 +6,6 @@ which clusters are unroutable now. The laws stand with the table.
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from services.core.failover import events as ev
 from services.core.failover.effects import (
@@ -29,6 +28,7 @@ from services.core.inference import TrafficClass
 from services.core.outcomes import DropReason
 from services.core.policy import FailoverPolicy
 from services.core.units import Duration, Instant, after, ms, seconds
+from services.core.values import value
 
 Effects = tuple[AttemptEffect, ...]
 Unroutable = Mapping[str, object]
@@ -60,7 +60,7 @@ class Replay(enum.Enum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Plan:
     """Where a request may go, in order: the decision's target and fallbacks, all inside residency.
 

@@ -6,19 +6,20 @@ effects without knowing its states.
 """
 
 import enum
-from dataclasses import dataclass
 
 from services.core.outcomes import DropReason
 from services.core.units import Duration
+from services.core.values import value
 
 
-class OutcomeKind(enum.Enum):
+class OutcomeKind(enum.StrEnum):
     """What an attempt showed of its cluster, for passive health and probation trials.
 
     `ANSWERED` (any answer below 500 but 429) ends runs of failures. `CONNECT_FAILED` and `RESET` (no
     answer at all) are connection failures, `GATEWAY_ERROR` any 5xx or an error as first event.
     `BACK_PRESSURE` (429), `DRAINED`, `TIMED_OUT` (no first byte in time) and `BROKEN` (after the first
     byte) say nothing that ejects; `ABANDONED` is an attempt that was cancelled without an answer.
+    A str, because it keys counters on every request and `Enum` hashes in Python (0.3 us, a str 0.03 us).
     """
 
     ANSWERED = "answered"
@@ -32,7 +33,7 @@ class OutcomeKind(enum.Enum):
     ABANDONED = "abandoned"
 
 
-class Ending(enum.Enum):
+class Ending(enum.StrEnum):
     """How a request ended, seen from the client."""
 
     COMPLETED = "completed"
@@ -41,7 +42,7 @@ class Ending(enum.Enum):
     CLIENT_GONE = "client_gone"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Send:
     """Send the request to `cluster` as attempt number `attempt`."""
 
@@ -50,14 +51,14 @@ class Send:
     redispatch: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CancelAttempt:
     """Abort the attempt's upstream exchange; whatever it still brings is dropped."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CommitHead:
     """Pass the attempt's held head on to the client, and from now on its body as it comes.
 
@@ -67,19 +68,19 @@ class CommitHead:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SendHeartbeats:
     """Answer 200 with SSE comment heartbeats until the first event; the upstream head is dropped."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FailInBand:
     """End a started answer with an error event; an answer that is no stream is cut off instead."""
 
     reason: DropReason
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reject:
     """Answer with an error of our own; nothing had been sent to the client."""
 
@@ -87,7 +88,7 @@ class Reject:
     retry_after: Duration | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RecordOutcome:
     """Tell passive health. With `retry_after` the cluster asked to be left alone that long."""
 
@@ -97,7 +98,7 @@ class RecordOutcome:
     retry_after: Duration | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Finish:
     """The request is over: settle, record, forget."""
 

@@ -5,27 +5,27 @@ event of any other attempt changes nothing. Parsing (status lines, `Retry-After`
 either form, `retry-after-ms`, the first SSE event) happens in `wire`; here are results.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from services.core.units import Duration
+from services.core.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Started:
     """The request was planned and may be sent."""
 
     attempt: ClassVar[None] = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConnectFailed:
     """No connection within the connect timeout, or it was refused; nothing of the request was sent."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResetBeforeFirstByte:
     """The connection ended before anything of the answer reached the client.
 
@@ -36,7 +36,7 @@ class ResetBeforeFirstByte:
     body_sent: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HeadArrived:
     """Status line and headers of the answer are here.
 
@@ -51,35 +51,35 @@ class HeadArrived:
     body_sent: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FirstEventArrived:
     """The first SSE event, or the first body byte of an answer that is no stream, is here and is no error."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SseErrorFirst:
     """The first event inside a 200 is an error: the attempt failed although its status says otherwise."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BodyFinished:
     """The answer is complete."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FailedAfterFirstByte:
     """The answer broke off after the client had got something of it."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClusterLost:
     """The cluster became UNHEALTHY or was ejected; attempts there without a first byte go elsewhere."""
 
@@ -87,42 +87,42 @@ class ClusterLost:
     cluster: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClientGone:
     """The client closed its side."""
 
     attempt: ClassVar[None] = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FirstByteTimedOut:
     """The attempt had its time until the first byte and brought none."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IdleTimedOut:
     """The answer stood still for the idle timeout."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeadlinePassed:
     """The request's total time, or the client's own deadline, is over."""
 
     attempt: ClassVar[None] = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CommitTimerFired:
     """The client's headers have been held as long as they may be."""
 
     attempt: ClassVar[None] = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ParkPolled:
     """A parked request asks again for a retry."""
 
