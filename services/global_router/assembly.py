@@ -5,13 +5,11 @@ Ready-made ports may be passed in `Shared`, which only worlds fill. Nothing is s
 
 from dataclasses import dataclass
 
-import grpc
-
 from services.adapters.auth.authenticator import Authenticator
 from services.adapters.auth.key_files import KeyFileError, parse_hand_off_keys, read_private
 from services.adapters.grpc.binding import Listen
 from services.adapters.grpc.local_picker import GrpcLocalPicker
-from services.adapters.grpc.server import Door, GrpcServer
+from services.adapters.grpc.server import GrpcServer
 from services.adapters.http.page import PageServer
 from services.adapters.http.prober import HttpProber
 from services.adapters.http.server import HttpServer, ServerOptions
@@ -41,7 +39,6 @@ from services.global_router.settings import ProjectorSettings, RouterSettings
 from services.global_router.supervise import Supervisor
 from services.global_router.view import View
 from services.wire.config.settings_source import SettingsError
-from services.wire.gen.gir.v1 import routing_pb2, routing_pb2_grpc
 from services.wire.http1.limits import RequestLimits
 
 
@@ -138,12 +135,7 @@ def build_projector(settings: ProjectorSettings, shared: Shared | None = None) -
 
 def _grpc_server(settings: RouterSettings, door: GrpcDoor) -> GrpcServer:
     listen = Listen(settings.grpc.host, settings.grpc.port, settings.insecure_bind)
-    service = routing_pb2.DESCRIPTOR.services_by_name["GlobalRouter"]
-
-    def register(server: grpc.aio.Server) -> None:
-        routing_pb2_grpc.add_GlobalRouterServicer_to_server(door, server)
-
-    return GrpcServer(listen, [Door(service, register)])
+    return GrpcServer(listen, [door.door()])
 
 
 def _region_key(settings: RouterSettings) -> tuple[str, bytes]:

@@ -7,7 +7,7 @@ there. Apart from the view because each worker keeps its own, for a second or so
 from collections.abc import Mapping
 from typing import Final
 
-from services.core.inference import Band, InferenceRequest, ModelName, band_of
+from services.core.inference import Band, ModelName, band_of
 from services.core.outcomes import DropReason
 from services.core.units import Duration, Instant, after, seconds
 
@@ -18,7 +18,7 @@ SPAN_MAX: Final = seconds(10)
 
 
 class BackPressure:
-    """The 429s of one worker, by (model, band) and cluster."""
+    """The 429s of one worker, by (model, band) and cluster. The model is the policy's name, whatever alias was asked for."""
 
     __slots__ = ("_until",)
 
@@ -30,17 +30,19 @@ class BackPressure:
         """Whether anybody is left alone at all; keeps the common case at one check."""
         return bool(self._until)
 
-    def note(self, cluster: str, request: InferenceRequest, wish: Duration | None, now: Instant) -> None:
-        """`cluster` answered 429 to `request` and wishes to be left alone for `wish`."""
+    def note(
+        self, cluster: str, model: ModelName, priority: int, wish: Duration | None, now: Instant
+    ) -> None:
+        """`cluster` answered 429 for `model` at `priority` and wishes to be left alone for `wish`."""
         span = DEFAULT_SPAN if wish is None else min(wish, SPAN_MAX)
-        key = (request.model, band_of(request.priority))
+        key = (model, band_of(priority))
         self._until.setdefault(key, {})[cluster] = after(now, span)
 
     def merged(
-        self, excluded: Mapping[str, DropReason], request: InferenceRequest, now: Instant
+        self, excluded: Mapping[str, DropReason], model: ModelName, priority: int, now: Instant
     ) -> Mapping[str, DropReason]:
-        """Return `excluded` with the clusters to leave alone for `request`; forgets what is over."""
-        key = (request.model, band_of(request.priority))
+        """Return `excluded` with the clusters to leave alone for such a request; forgets what is over."""
+        key = (model, band_of(priority))
         spans = self._until.get(key)
         if spans is None:
             return excluded

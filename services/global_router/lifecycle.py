@@ -23,7 +23,7 @@ from services.core.inference import InferenceRequest
 from services.core.locality import ClusterId
 from services.core.outcomes import Decision, DropReason, Rejected, Routed
 from services.core.policy import FailoverPolicy, PolicySnapshot
-from services.core.scheduling.decide import decide
+from services.core.scheduling.decide import decide, explain
 from services.core.units import NS_PER_MS, Instant
 from services.global_router.back_pressure import BackPressure
 from services.global_router.hops import Hops
@@ -115,17 +115,30 @@ class LifeCycle:
     def decide(self, request: InferenceRequest, now: Instant) -> Decision:
         """Return where `request` goes, on the current snapshot."""
         view = self.view
-        excluded = view.excluded
-        if self._back_pressure.any:
-            excluded = self._back_pressure.merged(excluded, request, now)
         return decide(
             view.current,
             request,
             now,
-            excluded=excluded,
+            excluded=self._excluded_for(request, now) if self._back_pressure.any else view.excluded,
             may_try=view.may_try,
             policy_confirmed_at=view.policy_confirmed_at,
         )
+
+    def explain(self, request: InferenceRequest, now: Instant) -> Decision:
+        """Return what `decide` returns for the same arguments, with a verdict on every cluster."""
+        view = self.view
+        return explain(
+            view.current,
+            request,
+            now,
+            excluded=self._excluded_for(request, now),
+            may_try=view.may_try,
+            policy_confirmed_at=view.policy_confirmed_at,
+        )
+
+    def _excluded_for(self, request: InferenceRequest, now: Instant) -> Mapping[str, DropReason]:
+        model = self.view.current.resolve(request) or request.model
+        return self._back_pressure.merged(self.view.excluded, model, request.priority, now)
 
     # --- HTTP requests ------------------------------------------------------------------------------
 
@@ -183,7 +196,9 @@ class LifeCycle:
         """Tell passive health how an attempt was answered; `BROKEN` may follow `ANSWERED`."""
         self.tallies.outcomes[outcome.kind] += 1
         if outcome.kind is OutcomeKind.BACK_PRESSURE:
-            self._back_pressure.note(outcome.cluster, live.inference, outcome.retry_after, now)
+            request = live.inference
+            model = self.view.current.resolve(request) or request.model
+            self._back_pressure.note(outcome.cluster, model, request.priority, outcome.retry_after, now)
         self.view.outcome(outcome.cluster, outcome.kind)
 
     def attempt_left(self, live: LiveRequest, cluster: str) -> None:

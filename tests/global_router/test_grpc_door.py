@@ -1,6 +1,7 @@
 """The gRPC door end to end: Route, RouteStream, WatchFleet, health and reflection on a real router."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,8 @@ from services.core.units import WallMs, ms
 from services.wire.gen.gir.v1 import residency_pb2, routing_pb2, routing_pb2_grpc
 from services.wire.hand_off import derive_key, verify
 from services.wire.pods_codec import encode_pods, pods_key
-from tests.global_router.rig import MODEL, SECRET, US, Rig, bearer, running
+from services.wire.policy_codec import encode_policy
+from tests.global_router.rig import MODEL, SECRET, US, Rig, bearer, running, status
 from tests.support.wait import eventually
 
 # The generated stub's asynchronous twin exists for type checkers only.
@@ -142,6 +144,44 @@ async def test_watching_needs_a_token(tmp_path: Path) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await router.WatchFleet(routing_pb2.WatchFleetRequest()).read()
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_watch_ends_when_its_caller_is_a_tenant_no_more(tmp_path: Path) -> None:
+    async with running(tmp_path) as rig, stub(rig) as router:
+        watch = router.WatchFleet(routing_pb2.WatchFleetRequest(), metadata=auth())
+        await watch.read()
+        fewer = dataclasses.replace(rig.policy, revision=2, tenants=())
+        await rig.store.put(ChangeKind.POLICY, "snapshot", ReportId(2, 0), encode_policy(fewer), live=True)
+
+        async def read_on() -> None:
+            while True:
+                await watch.read()
+
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await asyncio.wait_for(read_on(), 10)
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_an_ambiguous_identity_is_refused_and_tells_nothing_of_the_inside(tmp_path: Path) -> None:
+    async with running(tmp_path) as rig, stub(rig) as router:
+        twice = (*auth(), *auth("eu-only"))
+        code, reason = await refused(router.Route(routing_pb2.RouteRequest(model=MODEL), metadata=twice))
+        assert (code, reason) == (grpc.StatusCode.UNAUTHENTICATED, "invalid_api_key")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await router.WatchFleet(routing_pb2.WatchFleetRequest(), metadata=twice).read()
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_an_explanation_sees_what_the_decision_saw(tmp_path: Path) -> None:
+    """Back-pressure is noted under the model, so that another of its names meets it too."""
+    async with running(tmp_path) as rig, stub(rig) as router:
+        rig.gateways["eu-a"].script = status(429, ((b"retry-after", b"10"),))
+        assert (await rig.post()).status_code == 200
+        asked = routing_pb2.RouteRequest(model="alias", explain=True)
+        answer = await router.Route(asked, metadata=auth())
+        assert answer.cluster == "us-a"
+        reasons = {verdict.candidate: verdict.reason for verdict in answer.explanation.verdicts}
+        assert reasons == {"eu-a": "saturated", "us-a": ""}
 
 
 async def test_health_tells_liveness_and_readiness_apart(tmp_path: Path) -> None:

@@ -6,20 +6,20 @@ expired token or a changed tenant acts on streams that are already open.
 """
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn, TypeVar
 
 import grpc
 
 from services.adapters.auth.authenticator import Authenticator
 from services.adapters.auth.tokens import TokenRefusedError
-from services.adapters.grpc.failures import refuse
+from services.adapters.grpc.failures import Context, guard_stream, guard_unary, refuse
 from services.adapters.grpc.metadata import DROP_REASON, REQUEST_ID, RETRY_AFTER_MS, authorization
+from services.adapters.grpc.server import Door
 from services.adapters.ports import LocalPicker
 from services.core.inference import InferenceRequest, RequestId
 from services.core.locality import Locality
 from services.core.outcomes import DropReason, Rejected, Routed
-from services.core.scheduling.decide import explain
 from services.core.units import Instant, ms
 from services.global_router.fleet_board import FleetBoard
 from services.global_router.hops import TOKEN_LIFETIME_MS, Hop, hand_off_for
@@ -40,7 +40,7 @@ CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 WATCH_INTERVAL: Final = ms(200)
 """As often as snapshots are made; a slow watcher gets the newest fleet, never a queue of old ones."""
 
-Context = grpc.aio.ServicerContext[Any, Any]
+DecisionT = TypeVar("DecisionT", Routed, Rejected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Refused:
     rejection: routing_pb2.Rejection
 
 
-class GrpcDoor(routing_pb2_grpc.GlobalRouterServicer):
+class GrpcDoor:
     """`gir.v1.GlobalRouter`. `picker` asks a cluster's LocalPicker for a pod when a caller wants one."""
 
     def __init__(
@@ -69,9 +69,18 @@ class GrpcDoor(routing_pb2_grpc.GlobalRouterServicer):
         self._picker = picker
         self._board = board
 
+    def door(self) -> Door:
+        """Return what a gRPC server is given to serve this."""
+
+        def register(server: grpc.aio.Server) -> None:
+            guarded = _Guarded(self)
+            routing_pb2_grpc.add_GlobalRouterServicer_to_server(guarded, server)  # type: ignore[arg-type]  # The generated base class declares methods, not attributes.
+
+        return Door(routing_pb2.DESCRIPTOR.services_by_name["GlobalRouter"], register)
+
     # --- Calls --------------------------------------------------------------------------------------
 
-    async def Route(self, request: routing_pb2.RouteRequest, context: Context) -> routing_pb2.RouteResponse:  # noqa: N802 -- the proto's name
+    async def route(self, request: routing_pb2.RouteRequest, context: Context) -> routing_pb2.RouteResponse:
         """Decide one request."""
         answer = self._route(request, authorization(context.invocation_metadata()))
         if isinstance(answer, Refused):
@@ -80,7 +89,7 @@ class GrpcDoor(routing_pb2_grpc.GlobalRouterServicer):
             await self._pick(request, answer)
         return answer
 
-    async def RouteStream(  # noqa: N802 -- the proto's name
+    async def route_stream(
         self, request_iterator: AsyncIterator[routing_pb2.RouteStreamRequest], context: Context
     ) -> AsyncIterator[routing_pb2.RouteStreamResponse]:
         """Decide many requests; a refusal answers its request and leaves the stream open."""
@@ -96,19 +105,18 @@ class GrpcDoor(routing_pb2_grpc.GlobalRouterServicer):
                 await self._pick(message.request, answer)
             yield routing_pb2.RouteStreamResponse(correlation_id=message.correlation_id, response=answer)
 
-    async def WatchFleet(  # noqa: N802 -- the proto's name
+    async def watch_fleet(
         self, request: routing_pb2.WatchFleetRequest, context: Context
     ) -> AsyncIterator[routing_pb2.WatchFleetResponse]:
-        """Send the fleet now and after each change, to any authenticated caller."""
+        """Send the fleet now and after each change, to any authenticated caller, for as long as it is one."""
         life = self._life
-        try:
-            self._authenticator.authenticate(
-                authorization(context.invocation_metadata()), life.clock.wall_ms()
-            )
-        except TokenRefusedError as error:
-            await refuse(context, DoorReason.UNAUTHENTICATED, str(error))
+        bearer = authorization(context.invocation_metadata())
         sent = None
         while True:
+            try:
+                self._authenticator.authenticate(bearer, life.clock.wall_ms())
+            except TokenRefusedError as error:
+                await refuse(context, DoorReason.UNAUTHENTICATED, str(error))
             if life.view.current is not sent:
                 sent = life.view.current
                 yield self._fleet(include_pods=request.include_pods)
@@ -147,8 +155,9 @@ class GrpcDoor(routing_pb2_grpc.GlobalRouterServicer):
         record.decide_ns = life.clock.now() - now
         if isinstance(decision, Rejected):
             life.note_rejected(record, decision)
-            detailed = self._explained(request, now, decision) if message.explain else decision
-            return Refused(encode_rejection(detailed, explain=message.explain))
+            if message.explain:
+                decision = self._explained(decision, request, now)
+            return Refused(encode_rejection(decision, explain=message.explain))
         return self._answer(message, request, decision, record)
 
     def _answer(
@@ -180,7 +189,7 @@ class GrpcDoor(routing_pb2_grpc.GlobalRouterServicer):
             jurisdiction=hop.locality.jurisdiction,
         )
         if message.explain:
-            detailed = explain(life.view.current, request, record.received_at, excluded=life.view.excluded)
+            detailed = self._explained(decision, request, record.received_at)
             response.explanation.CopyFrom(encode_explanation(detailed.explanation))
         record.cluster, record.region = hop.cluster, hop.locality.region
         record.jurisdiction, record.draw = hop.locality.jurisdiction, decision.explanation.draw
@@ -194,9 +203,9 @@ class GrpcDoor(routing_pb2_grpc.GlobalRouterServicer):
         hops = [self._life.hops.get(name) for name in decision.fallbacks]
         return [_fallback(request, hop, record) for hop in hops if hop is not None]
 
-    def _explained(self, request: InferenceRequest, now: Instant, decision: Rejected) -> Rejected:
-        detailed = explain(self._life.view.current, request, now, excluded=self._life.view.excluded)
-        return detailed if isinstance(detailed, Rejected) else decision
+    def _explained(self, decision: DecisionT, request: InferenceRequest, now: Instant) -> DecisionT:
+        """Return `decision` with the verdicts of its replay."""
+        return replace(decision, explanation=self._life.explain(request, now).explanation)
 
     async def _pick(self, message: routing_pb2.RouteRequest, response: routing_pb2.RouteResponse) -> None:
         """Fill in a pod when the cluster's picker gives one; without, the caller goes to the gateway."""
@@ -222,6 +231,18 @@ class GrpcDoor(routing_pb2_grpc.GlobalRouterServicer):
             ],
             pods=[pods_message(pods) for pods in self._board.pods()] if include_pods else (),
         )
+
+
+class _Guarded:
+    """The proto's names over the door, with the wall that keeps faults from callers.
+
+    The wrapped methods themselves, not methods around them: a stream pays for each layer per message.
+    """
+
+    def __init__(self, door: GrpcDoor) -> None:
+        self.Route = guard_unary(door.route)
+        self.RouteStream = guard_stream(door.route_stream)
+        self.WatchFleet = guard_stream(door.watch_fleet)
 
 
 def _fallback(request: InferenceRequest, hop: Hop, record: DecisionRecord) -> routing_pb2.Fallback:
