@@ -14,6 +14,7 @@ from services.core.inference import ModelName
 from services.core.locality import ClusterId, Jurisdiction, Locality, Region, check_jurisdiction, check_name
 from services.core.pods.report import PoolSpec
 from services.endpoint_picker.addresses import join, normal_path, split
+from services.wire.config.field_types import bootstrap_servers
 from services.wire.config.settings_source import Settings
 
 MAX_REPORTED = 128
@@ -125,7 +126,7 @@ class ScrapeSettings(Settings):
 class Kafka(Settings):
     """The bus. Empty: this picker serves and publishes nothing, so routers must rely on probes."""
 
-    bootstrap: str = ""
+    bootstrap: Annotated[str, AfterValidator(lambda value: value and bootstrap_servers(value))] = ""
     replication: Annotated[int, Field(ge=1, le=7)] = 1
 
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from services.core.locality import Jurisdiction, Locality, Region, check_jurisdiction, check_name
 from services.core.units import Duration, ms
+from services.wire.config.field_types import bootstrap_servers, redis_url
 from services.wire.config.settings_source import Settings
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -56,13 +57,13 @@ class MetricsDoor(Listener):
 class Redis(Settings):
     """The regional view store. Empty URL: none; the router then starts from its disk policy and probes."""
 
-    url: str = ""
+    url: Annotated[str, AfterValidator(lambda value: value and redis_url(value))] = ""
 
 
 class Kafka(Settings):
     """The bus. `bootstrap` is a comma-separated list of host:port."""
 
-    bootstrap: str
+    bootstrap: Annotated[str, AfterValidator(bootstrap_servers)]
     replication: Annotated[int, Field(ge=1, le=7)] = 1
     """Replicas of each topic; 1 suits a single broker, 3 a production cluster."""
 

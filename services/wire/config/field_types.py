@@ -19,6 +19,7 @@ MAX_MS = 7 * 24 * 3600 * 1000
 """A week: longer timers are a mistake of unit."""
 
 _KID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_REDIS = re.compile(r"(redis|rediss|unix)://\S+\Z")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?\Z|\[[0-9A-Fa-f:.]+\]\Z")
 
 
@@ -76,6 +77,24 @@ def host_port(value: str) -> str:
         raise ValueError("must be host:port, an IPv6 host in brackets")
     if not 1 <= int(port[:6]) <= 65535:
         raise ValueError("the port must lie in 1..65535")
+    return value
+
+
+def bootstrap_servers(value: str) -> str:
+    """Return `value` if it lists `host:port[,host:port...]`; raises `ValueError` with the rule."""
+    for server in value.split(","):
+        host_port(server)
+    return value
+
+
+def redis_url(value: str) -> str:
+    """Return `value` if a client can be made of it; raises `ValueError` with the rule, never with the value."""
+    try:
+        usable = _REDIS.match(value) is not None and urlsplit(value).port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError("must be a redis://, rediss:// or unix:// URL with a valid host and port")
     return value
 
 

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from services.wire.config.problems import value_text
+
 PREFIX = "GIR_"
 SETTINGS_MAX_BYTES = 1 << 20
 """A settings file is a page or two; a megabyte is a mistake or an attack."""
@@ -113,4 +115,4 @@ def _sentence(source: str, item: Any) -> str:
         return f"{source}: {path}: unknown setting"
     if item["type"] == "missing":
         return f"{source}: {path}: required and not given"
-    return f"{source}: {path}: {item['input']!r}: {item['msg']}"
+    return f"{source}: {path}: {value_text(item['input'])}: {item['msg']}"

@@ -5,7 +5,6 @@ stand in other documents of the same stream. Without Kafka or Redis their embedd
 are used.
 """
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -20,16 +19,9 @@ from services.wire.config.field_types import (
     Model,
     Name,
     Port,
+    redis_url,
 )
 from services.wire.config.kinds import Metadata
-
-_REDIS = re.compile(r"(redis|rediss|unix)://\S+\Z")
-
-
-def _redis_url(value: str) -> str:
-    if not _REDIS.match(value):
-        raise ValueError("must be a redis://, rediss:// or unix:// URL")
-    return value
 
 
 def _not_blank(value: str) -> str:
@@ -48,7 +40,7 @@ class KafkaSite(Kind):
 class RedisSite(Kind):
     """The regional view."""
 
-    url: Annotated[str, AfterValidator(_redis_url)]
+    url: Annotated[str, AfterValidator(redis_url)]
 
 
 class RegionSite(Kind):
