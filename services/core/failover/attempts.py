@@ -32,7 +32,7 @@ from services.core.values import value
 
 Effects = tuple[AttemptEffect, ...]
 Unroutable = Mapping[str, object]
-"""Clusters nothing new may be sent to now (UNHEALTHY, draining, ejected, without headroom)."""
+"""Clusters nothing new may be sent to now (UNHEALTHY, draining, ejected, misplaced)."""
 
 NONE_UNROUTABLE: Unroutable = {}
 
@@ -257,11 +257,13 @@ class Attempts:
     # --- Actions, one per member of `Action` --------------------------------------------------------
 
     def _retry_unanswered(
-        self, event: ev.ConnectFailed | ev.ResetBeforeFirstByte, now: Instant, unroutable: Unroutable
+        self,
+        event: ev.ConnectFailed | ev.NotSent | ev.ResetBeforeFirstByte,
+        now: Instant,
+        unroutable: Unroutable,
     ) -> Effects:
-        connected = isinstance(event, ev.ResetBeforeFirstByte)
         body_sent = isinstance(event, ev.ResetBeforeFirstByte) and event.body_sent
-        outcome = self._outcome(OutcomeKind.RESET if connected else OutcomeKind.CONNECT_FAILED)
+        outcome = self._outcome(_UNANSWERED[event.__class__])
         if self.state is State.HEARTBEAT:
             return (outcome, *self._fail(DropReason.ATTEMPTS_EXHAUSTED))
         target = self._target(unroutable, body_sent=body_sent, answered=False)
@@ -294,17 +296,18 @@ class Attempts:
                 self.state = State.HELD
             return ()
         drained = event.drained and status == 503
-        kind = OutcomeKind.DRAINED if drained else _kind_of(status)
+        kind = OutcomeKind.DRAINED if drained else _kind_of(500 if event.hop_refused else status)
         failed = (self._outcome(kind, event.retry_after), CancelAttempt(self._live))
         reason = DropReason.DRAINED if drained else DropReason.ATTEMPTS_EXHAUSTED
         if self.state is State.HEARTBEAT:
             return (*failed, *self._fail(reason))
-        if status >= 500 or status in RETRIED_BELOW_500:
+        if status >= 500 or status in RETRIED_BELOW_500 or event.hop_refused:
             target = self._target(unroutable, body_sent=event.body_sent, answered=True)
             sends = self._resend(target, now, free=drained or self.cluster in unroutable)
             if sends:
                 return (*failed, *sends)
-            if drained:
+            if drained or event.hop_refused:
+                # What tier 1 says to this router is no answer to the client.
                 return (*failed, *self._fail(reason, event.retry_after))
         return self._answer(now, kind, event.retry_after)
 
@@ -371,6 +374,13 @@ class Attempts:
             return found
 
         return tuple({event: method(action) for event, action in MOVES[state].items()} for state in State)
+
+
+_UNANSWERED: Mapping[type, OutcomeKind] = {
+    ev.ConnectFailed: OutcomeKind.CONNECT_FAILED,
+    ev.NotSent: OutcomeKind.NOT_SENT,
+    ev.ResetBeforeFirstByte: OutcomeKind.RESET,
+}
 
 
 def _kind_of(status: int) -> OutcomeKind:

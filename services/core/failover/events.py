@@ -26,6 +26,13 @@ class ConnectFailed:
 
 
 @value
+class NotSent:
+    """This worker could not send it: its own connections are used up, or the policy names the cluster no more."""
+
+    attempt: int
+
+
+@value
 class ResetBeforeFirstByte:
     """The connection ended before anything of the answer reached the client.
 
@@ -41,13 +48,15 @@ class HeadArrived:
     """Status line and headers of the answer are here.
 
     `retry_after` is the answer's own wish (seconds, HTTP-date or milliseconds, as a span from now),
-    None when it has none. `drained` is tier 1's `x-gir-drained`.
+    None when it has none. `drained` is tier 1's `x-gir-drained`; `hop_refused` says that tier 1 refused
+    this router's hand-off, which is no answer to the client.
     """
 
     attempt: int
     status: int
     retry_after: Duration | None = None
     drained: bool = False
+    hop_refused: bool = False
     body_sent: bool = True
 
 
@@ -132,6 +141,7 @@ class ParkPolled:
 AttemptEvent = (
     Started
     | ConnectFailed
+    | NotSent
     | ResetBeforeFirstByte
     | HeadArrived
     | FirstEventArrived

@@ -80,6 +80,7 @@ _EVENT_DUE: Mapping[type, Action] = {
 _HEAD_DUE: Mapping[type, Action] = {
     **_BEFORE_FIRST_EVENT,
     ev.ConnectFailed: Action.RETRY_UNANSWERED,
+    ev.NotSent: Action.RETRY_UNANSWERED,
     ev.HeadArrived: Action.JUDGE_HEAD,
 }
 _MOVABLE: Mapping[type, Action] = {

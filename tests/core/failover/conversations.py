@@ -99,12 +99,14 @@ STEPS = st.lists(
         st.sampled_from(
             [
                 "connect",
+                "unsent",
                 "reset",
                 "2xx",
                 "4xx",
                 "429",
                 "5xx",
                 "drained",
+                "refused",
                 "first",
                 "error",
                 "end",
@@ -126,12 +128,14 @@ def event_of(word: str, attempts: Attempts) -> ev.AttemptEvent:
     live = attempts.sent
     events: Mapping[str, ev.AttemptEvent] = {
         "connect": ev.ConnectFailed(live),
+        "unsent": ev.NotSent(live),
         "reset": ev.ResetBeforeFirstByte(live, body_sent=False),
         "2xx": ev.HeadArrived(live, 200),
         "4xx": ev.HeadArrived(live, 404),
         "429": ev.HeadArrived(live, 429),
         "5xx": ev.HeadArrived(live, 503),
         "drained": ev.HeadArrived(live, 503, drained=True),
+        "refused": ev.HeadArrived(live, 401, hop_refused=True),
         "first": ev.FirstEventArrived(live),
         "error": ev.SseErrorFirst(live),
         "end": ev.BodyFinished(live),

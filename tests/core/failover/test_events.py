@@ -9,13 +9,16 @@ from services.core.failover.attempts import (
 from services.core.failover.effects import (
     CancelAttempt,
     CommitHead,
+    Ending,
+    Finish,
     OutcomeKind,
+    Reject,
     Send,
 )
 from services.core.failover.states import State
 from services.core.locality import ClusterId
 from services.core.units import seconds
-from tests.core.failover.conversations import at, begun, outcome
+from tests.core.failover.conversations import EXHAUSTED, at, begun, outcome
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 404, 413, 422])
@@ -98,3 +101,18 @@ def test_late_outcomes_of_a_cancelled_attempt_change_nothing(event: ev.AttemptEv
 def test_unroutable_clusters_are_skipped() -> None:
     effects = begun().apply(ev.HeadArrived(1, 500), at(0.1), {"a2": None, "b1": None})
     assert effects[-1] == Send("c1", 2)
+
+
+def test_what_this_worker_could_not_send_is_retried_and_says_nothing_of_the_cluster() -> None:
+    assert begun().apply(ev.NotSent(1), at(0.1)) == (outcome("a1", 1, OutcomeKind.NOT_SENT), Send("b1", 2))
+
+
+def test_a_refused_hand_off_is_a_gateway_error_and_no_answer_to_the_client() -> None:
+    refused = ev.HeadArrived(1, 401, hop_refused=True)
+    failed = (outcome("a1", 1, OutcomeKind.GATEWAY_ERROR), CancelAttempt(1))
+    assert begun().apply(refused, at(0.1)) == (*failed, Send("a2", 2))
+    assert begun(("a1",)).apply(refused, at(0.1)) == (
+        *failed,
+        Reject(EXHAUSTED),
+        Finish(Ending.REJECTED),
+    )
