@@ -79,11 +79,11 @@ class Router:
             await self.grpc_server.start()
             self.grpc_port = self.grpc_server.port
             self.metrics_port = await self.metrics_server.listen(settings.metrics.host, settings.metrics.port)
+            self.board.start()
+            self.view.start()
         except BaseException:
             await self.abort()
             raise
-        self.board.start()
-        self.view.start()
         self.supervisor.start()
         self.life.start(loop)
         self.scope.spawn(self._pulse(), "pulse")
