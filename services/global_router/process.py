@@ -20,7 +20,7 @@ from services.adapters.system.decision_log import RingDecisionLog
 from services.adapters.system.tasks import TaskScope
 from services.core.health.effects import Effect
 from services.core.policy import PolicySnapshot
-from services.core.units import Duration, ms, seconds
+from services.core.units import NS_PER_MS, Duration, ms, seconds
 from services.global_router.doors.http import HttpDoor
 from services.global_router.fleet_board import FleetBoard
 from services.global_router.lifecycle import LifeCycle
@@ -126,6 +126,7 @@ class Router:
     def _use_policy(self, policy: PolicySnapshot) -> None:
         self.authenticator.use(policy)
         self.life.use_policy(policy)
+        self.pool.connect_ms = policy.failover.timeouts.connect // NS_PER_MS
 
     def _note_effects(self, effects: Sequence[Effect]) -> None:
         self.supervisor.note_effects(effects)

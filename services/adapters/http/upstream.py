@@ -140,10 +140,14 @@ class _Slot:
 
 
 class UpstreamPool:
-    """Connections to all origins of one worker. connects counts connection attempts."""
+    """Connections to all origins of one worker. connects counts connection attempts.
+
+    connect_ms begins as the option says and may be changed at any time.
+    """
 
     def __init__(self, options: UpstreamOptions | None = None) -> None:
         self.options = options or UpstreamOptions()
+        self.connect_ms = self.options.connect_ms
         self.connects = 0
         self._slots: dict[Origin, _Slot] = {}
         self._connections: set[UpstreamConnection] = set()
@@ -246,7 +250,7 @@ class UpstreamPool:
 
     async def _open(self, loop: asyncio.AbstractEventLoop, user: ConnectionUser, slot: _Slot) -> None:
         try:
-            async with asyncio.timeout(self.options.connect_ms / 1000):
+            async with asyncio.timeout(self.connect_ms / 1000):
                 _, connection = await loop.create_connection(
                     lambda: UpstreamConnection(self, slot), user.origin.host, user.origin.port
                 )
