@@ -167,6 +167,18 @@ class Timeouts:
     total: Duration = seconds(3600)
     commit_after: Duration = seconds(10)
 
+    def __post_init__(self) -> None:
+        """Refuse limits that no request could keep."""
+        for name in (
+            "connect",
+            "first_byte_interactive",
+            "first_byte_batch",
+            "idle",
+            "total",
+            "commit_after",
+        ):
+            _require(getattr(self, name) > 0, name, "must be positive")
+
     def first_byte(self, traffic_class: TrafficClass) -> Duration:
         """Return the first-byte timeout of a traffic class."""
         return self.first_byte_batch if traffic_class is TrafficClass.BATCH else self.first_byte_interactive
@@ -190,6 +202,7 @@ class FailoverPolicy:
             f"max_attempts {self.max_attempts}",
             f"must lie in 1..{MAX_ATTEMPTS_LIMIT}",
         )
+        _require(self.retry_bucket >= 0, "retry_bucket", "must not be negative")
         _require(0 <= self.retry_earned_per_request <= 1, "retry_earned_per_request", "must lie in [0, 1]")
 
 
