@@ -22,6 +22,7 @@ VERBS: Final = {
     "router": "services.cli.router",
     "simulate-pod": "services.cli.simulate_pod",
     "token": "services.cli.token",
+    "up": "services.cli.up",
     "validate": "services.cli.validate",
 }
 

@@ -30,7 +30,7 @@ from services.control.publication import PublicationRefusedError
 from services.core.policy import HealthPolicy
 from services.core.units import seconds
 from services.wire.config.settings_source import SettingsError
-from services.worlds.demo_bus import MemoryParts, NetworkSwitch, Parts, RealParts
+from services.worlds.demo_bus import NetworkSwitch, Parts
 from services.worlds.demo_world import READY_TIMEOUT, World, WorldNotReadyError
 from services.worlds.table import doors_caption, plain_line, rich_table
 from services.worlds.table_rows import cluster_rows, door_rows
@@ -131,11 +131,14 @@ async def running_demo(
 
 @asynccontextmanager
 async def running_world(
-    plan: WorldPlan, switch: NetworkSwitch | None = None
+    plan: WorldPlan, switch: NetworkSwitch | None = None, *, wait_ready: bool = True
 ) -> AsyncIterator[tuple[World, Parts]]:
-    """Give the world of a plan, started and ready, and end it afterwards. Raises `CannotStartError`."""
+    """Give the world of a plan, started, and end it afterwards. Raises `CannotStartError`.
+
+    `wait_ready` is for worlds that bring their own pods: they are up only when all of it serves.
+    """
     clock, ids = SystemClock(), SystemIds()
-    parts: Parts = RealParts(plan.bus, clock, ids, switch) if plan.bus.kafka else MemoryParts(clock)
+    parts = Parts(plan.bus, clock, ids, switch)
     world = World(plan, parts, clock, ids)
     try:
         region = plan.regions[0].router.region if plan.regions else "none"
@@ -152,7 +155,8 @@ async def running_world(
     except (OSError, BindError) as error:
         raise CannotStartError(f"cannot listen: {error}", WRONG_USE) from None
     try:
-        await world.wait_ready(READY_TIMEOUT)
+        if wait_ready:
+            await world.wait_ready(READY_TIMEOUT)
         yield world, parts
     except WorldNotReadyError as error:
         raise CannotStartError(str(error), REFUSED) from None

@@ -89,101 +89,56 @@ class LoggedPublisher:
         await self._inner.close()
 
 
-class Parts(Protocol):
-    """The outside systems of a world. Whoever asks for a port closes it.
-
-    `reach` returns once all parts answer and raises `UnreachableError` after `timeout`. `cut` takes
-    all of them away from every service at once, `restore` gives them back.
-    """
-
-    def publisher(self, name: str) -> BusPublisher: ...  # noqa: D102 -- the class docstring says it
-
-    def reader(self, name: str, topics: Collection[Topic]) -> BusReader: ...  # noqa: D102
-
-    def store(self, fleet: str, region: str) -> FleetStore: ...  # noqa: D102
-
-    async def reach(self, fleet: str, region: str, timeout: Duration) -> None: ...  # noqa: D102
-
-    def cut(self) -> None: ...  # noqa: D102
-
-    def restore(self) -> None: ...  # noqa: D102
-
-
-class MemoryParts:
-    """The embedded default: one bus, and one store for each region."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._bus = MemoryBus(clock)
-        self._stores: dict[str, MemoryStoreServer] = {}
-
-    def publisher(self, name: str) -> BusPublisher:  # noqa: ARG002 -- only real clients carry names
-        """Return a publisher on the bus."""
-        return self._bus.publisher()
-
-    def reader(self, name: str, topics: Collection[Topic]) -> BusReader:  # noqa: ARG002 -- as above
-        """Return a reader of the bus."""
-        return self._bus.reader(topics)
-
-    def store(self, fleet: str, region: str) -> FleetStore:  # noqa: ARG002 -- one world is one fleet
-        """Return a handle on the region's store."""
-        if region not in self._stores:
-            self._stores[region] = MemoryStoreServer(self._clock)
-        return MemoryFleetStore(self._stores[region])
-
-    async def reach(self, fleet: str, region: str, timeout: Duration) -> None:
-        """Return at once: memory answers."""
-
-    def cut(self) -> None:
-        """Stop bus and stores."""
-        self._bus.stop()
-        for store in self._stores.values():
-            store.stop()
-
-    def restore(self) -> None:
-        """Start them again; the stores come back empty, as a cache without a disk does."""
-        for store in self._stores.values():
-            store.restart(empty=True)
-        self._bus.start()
-
-
 class NetworkSwitch(Protocol):
-    """Takes this process's connections to other hosts and servers away, and gives them back."""
+    """Takes this process's connections to other servers away, and gives them back."""
 
     def cut(self) -> None: ...  # noqa: D102 -- the class docstring says it
 
     def restore(self) -> None: ...  # noqa: D102
 
 
-class RealParts:
-    """Kafka and Redis. `switch` is how a world cuts itself off; a world without one is never cut."""
+class Parts:
+    """The bus and the regions' stores; each is in memory where `bus` names no address.
+
+    Whoever asks for a port closes it. `switch` is how a world on real parts cuts itself off; without one it
+    never is.
+    """
 
     def __init__(self, bus: Bus, clock: Clock, ids: Ids, switch: NetworkSwitch | None = None) -> None:
         self._where = bus
         self._clock = clock
         self._ids = ids
         self._switch = switch
+        self._memory_bus = MemoryBus(clock)
+        self._memory_stores: dict[str, MemoryStoreServer] = {}
 
     def publisher(self, name: str) -> BusPublisher:
-        """Return a publisher with connections of its own."""
+        """Return a publisher of its own."""
+        if not self._where.kafka:
+            return self._memory_bus.publisher()
         return KafkaBusPublisher(self._settings(name), self._clock)
 
     def reader(self, name: str, topics: Collection[Topic]) -> BusReader:
-        """Return a reader with connections of its own."""
+        """Return a reader of its own."""
+        if not self._where.kafka:
+            return self._memory_bus.reader(topics)
         return KafkaBusReader(self._settings(name), topics, self._clock)
 
     def store(self, fleet: str, region: str) -> FleetStore:
-        """Return a store with connections of its own."""
-        return RedisFleetStore(self._where.redis_url, fleet, region, self._ids)
+        """Return a handle of its own on a region's store."""
+        if self._where.redis_url:
+            return RedisFleetStore(self._where.redis_url, fleet, region, self._ids)
+        if region not in self._memory_stores:
+            self._memory_stores[region] = MemoryStoreServer(self._clock)
+        return MemoryFleetStore(self._memory_stores[region])
 
     async def reach(self, fleet: str, region: str, timeout: Duration) -> None:
-        """Ask Redis and Kafka until both answer, or raise `UnreachableError` saying who does not."""
+        """Return once Redis and Kafka answer; raise `UnreachableError` naming who has not within `timeout`."""
         deadline = after(self._clock.now(), timeout)
-        store = self.store(fleet, region)
+        await self._reach_store(fleet, region, deadline)
         publisher = self.publisher("gir-reach")
         await publisher.start()
         try:
-            await self._reach_store(store, deadline)
             while not publisher.connected:
                 if self._clock.now() >= deadline:
                     raise UnreachableError(
@@ -192,28 +147,37 @@ class RealParts:
                 await self._clock.sleep(ASK_AGAIN)
         finally:
             await publisher.close()
-            await store.close()
 
     def cut(self) -> None:
-        """Cut this process off."""
+        """Take bus and stores away from every service at once."""
+        self._memory_bus.stop()
+        for store in self._memory_stores.values():
+            store.stop()
         if self._switch is not None:
             self._switch.cut()
 
     def restore(self) -> None:
-        """Let connections be made again."""
+        """Give them back; stores in memory come back empty, as a cache without a disk does."""
+        for store in self._memory_stores.values():
+            store.restart(empty=True)
+        self._memory_bus.start()
         if self._switch is not None:
             self._switch.restore()
 
-    async def _reach_store(self, store: FleetStore, deadline: Instant) -> None:
-        while True:
-            try:
-                await store.meta()
-            except UnreachableError:
-                if self._clock.now() >= deadline:
-                    raise
-                await self._clock.sleep(ASK_AGAIN)
-            else:
-                return
+    async def _reach_store(self, fleet: str, region: str, deadline: Instant) -> None:
+        store = self.store(fleet, region)
+        try:
+            while True:
+                try:
+                    await store.meta()
+                except UnreachableError:
+                    if self._clock.now() >= deadline:
+                        raise
+                    await self._clock.sleep(ASK_AGAIN)
+                else:
+                    return
+        finally:
+            await store.close()
 
     def _settings(self, name: str) -> KafkaSettings:
         return KafkaSettings(self._where.kafka, client_id=name, replication_factor=self._where.replication)

@@ -23,7 +23,7 @@ from services.global_router.projection import ProjectorService
 from services.global_router.settings import Kafka, MetricsDoor, ProjectorSettings, Redis
 from services.simulator.assembly import RunningPod, start_pod
 from services.worlds.demo_bus import LoggedPublisher, Parts, SendLog
-from services.worlds.topology import METRICS, ClusterPlan, RegionPlan, WorldPlan
+from services.worlds.topology import ClusterPlan, RegionPlan, WorldPlan
 
 PUBLISH_TIMEOUT = seconds(10)
 READY_TIMEOUT = seconds(30)
@@ -239,7 +239,7 @@ class World:
             region=region,
             kafka=Kafka(bootstrap=bus.kafka or _EMBEDDED),
             redis=Redis(url=bus.redis_url or _EMBEDDED),
-            metrics=MetricsDoor(port=METRICS),
+            metrics=MetricsDoor(port=self.plan.metrics_port),
         )
         name = f"gir-projector-{region}"
         shared = RouterShared(

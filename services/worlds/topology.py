@@ -77,13 +77,17 @@ class RegionPlan:
 
 @dataclass(frozen=True, slots=True)
 class WorldPlan:
-    """Everything one process starts. The policy's revision is given when it is published."""
+    """Everything one process starts. The policy's revision is given when it is published.
+
+    From `metrics_port` on, each projector takes the next free one.
+    """
 
     fleet: str
     regions: tuple[RegionPlan, ...]
     clusters: tuple[ClusterPlan, ...]
     policy: PolicySnapshot
     bus: Bus = IN_MEMORY
+    metrics_port: int = METRICS
 
     def clusters_in(self, region: str) -> tuple[ClusterPlan, ...]:
         """Return the clusters of one region."""

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from services.adapters.auth.key_files import (
+    KeyFileError,
     SigningKey,
     create_signing_key,
     load_signing_key,
@@ -68,10 +69,23 @@ class StateKeys:
             derived |= {
                 kid: derive_key(kid, secret, ClusterId(cluster)).secret for kid, secret in secrets.items()
             }
-        file = self.root / "clusters" / f"{cluster}.hand-off.keys"
+        file = self._cluster_file(cluster)
         file.unlink(missing_ok=True)
         write_private(file, render_hand_off_keys(derived).encode())
         return file
+
+    def derived_elsewhere(self, cluster: str) -> Path:
+        """Return the file of a cluster's keys that was brought here; raise `KeyFileError` when there is none."""
+        file = self._cluster_file(cluster)
+        if not file.exists():
+            raise KeyFileError(
+                f"{file}: missing; derive it where the region's secret is: "
+                f"gir token hand-off derive SECRET_FILE --cluster {cluster} --out FILE"
+            )
+        return file
+
+    def _cluster_file(self, cluster: str) -> Path:
+        return self.root / "clusters" / f"{cluster}.hand-off.keys"
 
     def token(self, tenant: str, clock: Clock) -> str:
         """Return a bearer token for all that `tenant` may use, valid for 12 h."""
