@@ -88,10 +88,23 @@ def as_fields(record: DecisionRecord) -> dict[str, Any]:
         "drop_reason": record.drop_reason,
         "first_byte_ms": _since(record, record.first_byte_at),
         "duration_ms": _since(record, record.ended_at),
-        "usage": None if record.usage is None else orjson.loads(record.usage),
+        "usage": None if record.usage is None else _readable(record.usage),
         "attempts": [_attempt_fields(attempt) for attempt in record.attempts],
     }
     return {name: value for name, value in fields.items() if value is not None and value != ""}
+
+
+def _readable(usage: bytes) -> Any:
+    """Return a usage object as values, or None: what a model server writes may be no JSON that others can read.
+
+    Numbers beyond a double, lone surrogates and bytes that are no UTF-8 fail in reading, deep nesting in writing one level down.
+    """
+    try:
+        values = orjson.loads(usage)
+        orjson.dumps([values])
+    except (ValueError, TypeError):
+        return None
+    return values
 
 
 def _attempt_fields(attempt: AttemptRecord) -> dict[str, Any]:

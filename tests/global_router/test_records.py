@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from services.core.inference import ModelName, RequestId, TenantId, TrafficClass
 from services.core.units import Instant, WallMs
 from services.global_router.records import AttemptRecord, DecisionRecord, render
@@ -59,3 +61,21 @@ def test_a_finished_record_has_spans_in_milliseconds_and_attempts_in_order() -> 
             "status": 200,
         },
     ]
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        b'{"total_tokens":1e400}',
+        b'{"total_tokens":NaN}',
+        b'{"total_tokens":' + b"9" * 400 + b"}",
+        b'{"a":"\\ud83d"}',
+        b'{"a":"\xff"}',
+        b'{"a":' + b"[" * 600 + b"]" * 600 + b"}",
+    ],
+)
+def test_f062_usage_that_cannot_be_read_is_unknown_and_costs_no_record(usage: bytes) -> None:
+    """A model server's usage may be any bytes; the record of its request is rendered without it."""
+    poisoned = record()
+    poisoned.usage = usage
+    assert json.loads(render(poisoned)) == json.loads(render(record()))

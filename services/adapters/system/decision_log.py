@@ -5,7 +5,7 @@ Appending is a deque append and a dictionary entry; the file is written in batch
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -65,9 +65,19 @@ class RingDecisionLog(Generic[R]):
         if self._file is None or not self._unwritten:
             return
         batch, self._unwritten = self._unwritten, deque()
-        lines = b"".join(self._render(record) + b"\n" for record in batch)
+        lines = b"".join(self._lines(batch))
         try:
             with self._file.open("ab") as stream:
                 stream.write(lines)
         except OSError:
             self.dropped += len(batch)
+
+    def _lines(self, batch: Iterable[R]) -> Iterator[bytes]:
+        """Render a batch; a record that cannot be rendered costs itself only and is counted."""
+        for record in batch:
+            try:
+                line = self._render(record)
+            except (ValueError, TypeError):
+                self.dropped += 1
+            else:
+                yield line + b"\n"

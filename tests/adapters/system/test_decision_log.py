@@ -49,3 +49,18 @@ def test_a_failing_disk_and_a_full_queue_are_counted(tmp_path: Path, monkeypatch
     log.flush()
     assert log.dropped == 3
     assert log.find("c") == Record("c")
+
+
+@pytest.mark.parametrize("fault", [ValueError, TypeError])
+def test_a_record_that_cannot_be_rendered_costs_itself_only(fault: type[Exception], tmp_path: Path) -> None:
+    def render_or_fail(record: Record) -> bytes:
+        if record.request_id == "poison":
+            raise fault
+        return render(record)
+
+    log = RingDecisionLog[Record](render_or_fail, tmp_path / "log")
+    for name in ("a", "poison", "b"):
+        log.append(Record(name))
+    log.flush()
+    assert (tmp_path / "log").read_bytes() == b"a\nb\n"
+    assert log.dropped == 1
