@@ -4,7 +4,14 @@ import pytest
 
 from services.core.fleet import HealthState
 from services.core.health.draft import EMPTY, PAUSE_CHECK, Draft, FleetState
-from services.core.health.effects import ClusterLost, Reason, StateChanged
+from services.core.health.effects import (
+    BusTrusted,
+    ClusterLost,
+    Reason,
+    RouterIsolated,
+    RouterRejoined,
+    StateChanged,
+)
 from services.core.health.outliers import Outlier
 from services.core.health.record import NO_TRIALS, ClusterRecord, ProbeMemory, Trials, unknown
 from services.core.health.states import Evidence, IllegalMoveError
@@ -139,3 +146,34 @@ def test_the_witness_is_the_latest_of_report_probe_and_grace() -> None:
 def test_the_bus_is_suspect_while_anybody_is_silent_because_of_it() -> None:
     assert FleetState(suspects=frozenset({A})).bus_suspect
     assert not EMPTY.bus_suspect
+
+
+def failing(cluster: str) -> ClusterRecord:
+    """A silent cluster whose probes fail."""
+    stale = record(HealthState.STALE, silent=True)
+    return replace(stale, spec=spec(cluster), probes=ProbeMemory(failed=1, failed_here=1))
+
+
+def test_when_all_are_silent_and_unreachable_the_router_suspects_itself() -> None:
+    draft = draft_of(failing("a"), failing("b"))
+    draft.settle()
+    assert draft.isolated
+    assert draft.effects == [RouterIsolated()]
+    state, _ = draft.freeze(ticked=False)
+    again = Draft(state, START)
+    again.put(replace(failing("a"), probes=ProbeMemory()))
+    again.settle()
+    assert again.effects[0] == RouterRejoined()
+    assert not again.isolated
+    assert again.grace_from == START
+    assert [again.clusters[name].probes.failed_here for name in (A, B)] == [0, 0]
+
+
+def test_suspicion_of_the_bus_ends_when_too_few_are_left_to_suspect_it_for() -> None:
+    stale = record(HealthState.STALE, silent=True)
+    draft = draft_of(stale, replace(record(), spec=spec("b")), replace(record(), spec=spec("c")))
+    draft.suspects = frozenset({A})
+    draft.settle()
+    assert draft.effects == [BusTrusted()]
+    assert draft.suspects == frozenset()
+    assert draft.grace_from == START

@@ -1,4 +1,4 @@
-from services.core.fleet import HealthState
+from services.core.fleet import HealthState, ReportId
 from services.core.health.draft import EMPTY, PAUSE_CHECK
 from services.core.health.effects import (
     BusSuspected,
@@ -11,8 +11,19 @@ from services.core.health.effects import (
     StateChanged,
     TimersRestarted,
 )
-from services.core.health.events import ConnectFailed, ReportArrived
+from services.core.health.events import (
+    BackPressured,
+    ConnectFailed,
+    GatewayErrored,
+    ListLoaded,
+    ReportArrived,
+    ReportRemoved,
+    TrafficSucceeded,
+    TrialFinished,
+    TrialStarted,
+)
 from services.core.health.fleet_state import apply, next_deadline, tick
+from services.core.locality import ClusterId
 from services.core.units import after, ms, seconds
 from tests.core.health.samples import START, A, B, C, Fleet, at, report, spec
 
@@ -183,3 +194,49 @@ def test_a_policy_without_clusters_ends_every_suspicion() -> None:
     fleet = Fleet()
     assert next_deadline(fleet.state) is None
     assert not fleet.state.isolated
+
+
+def test_what_is_not_yet_told_apart_by_state_goes_to_its_own_rule() -> None:
+    """Every kind of event reaches its rule; a pressure changes nothing, an unknown cluster nothing either."""
+    fleet = heard("a", "b", "c")
+    before = fleet.state
+    assert fleet.feed(BackPressured(A)) == ()
+    assert fleet.feed(TrafficSucceeded(ClusterId("nobody"))) == ()
+    assert fleet.state == before
+    fleet.feed(TrafficSucceeded(A))
+    for _ in range(4):
+        fleet.feed(GatewayErrored(A))
+    assert not fleet.state.clusters[A].outlier.ejected
+    fleet.feed(GatewayErrored(A))
+    assert fleet.state.clusters[A].outlier.ejected
+    fleet.feed(ListLoaded((report("b", 99),), fleet.now))
+    assert fleet.state.clusters[B].report_id == ReportId(1, 99)
+    fleet.feed(ReportRemoved(B))
+    assert fleet.state_of("b") is HealthState.UNKNOWN
+
+
+def test_trials_are_counted_in_and_out() -> None:
+    fleet = heard("a", "b", "c")
+    fleet.keep_hearing(at(1.3), "b", "c")
+    fleet.probe("a", ok=False)
+    fleet.probe("a", ok=False)
+    assert fleet.state_of("a") is UNHEALTHY
+    fleet.hear("a", "b", "c")
+    fleet.probe("a", ok=True)
+    fleet.probe("a", ok=True)
+    assert fleet.state_of("a") is PROBATION
+    fleet.feed(TrialStarted(A))
+    assert fleet.state.clusters[A].trials.in_flight == 1
+    fleet.feed(TrialFinished(A))
+    assert fleet.state.clusters[A].trials.in_flight == 0
+
+
+def test_a_pause_leaves_the_silence_of_the_long_silent_alone() -> None:
+    fleet = heard("a", "b", "c")
+    fleet.keep_hearing(at(1.5), "b", "c")
+    quiet_since = fleet.state.clusters[A].quiet_since
+    fleet.now = at(20)
+    fleet.state, effects = tick(fleet.state, fleet.now)
+    assert any(isinstance(effect, TimersRestarted) for effect in effects)
+    assert fleet.state.clusters[A].quiet_since == quiet_since
+    assert fleet.state.clusters[B].quiet_since == at(20)

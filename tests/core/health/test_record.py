@@ -67,3 +67,9 @@ def test_a_report_informs_without_touching_state_or_silence() -> None:
     assert not home.policy_mismatch
     elsewhere = informed(home, replace(report("a", 6), jurisdiction=Jurisdiction("us")), NO_LOAD, at(5))
     assert elsewhere.policy_mismatch
+
+
+def test_a_cluster_fails_from_its_first_failed_probe_to_its_next_good_one() -> None:
+    memory = NOT_PROBED.missed()
+    assert replace(record(), probes=memory).failing
+    assert not replace(record(), probes=memory.answered(START, ms(1))).failing

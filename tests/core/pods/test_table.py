@@ -143,6 +143,7 @@ def test_a_connect_failure_excludes_at_once_and_two_good_scrapes_bring_back() ->
     assert states(table.connect_failed("a", at(0.2))) == [PodState.EXCLUDED]
     assert table.connect_failed("a", at(0.2)) == ()
     assert table.serving("pool") == (Serving.FRESH, [table["b"]])
+    assert table.ready("pool") == [table["b"]]
     table.connect_failed("b", at(0.2))
     assert table.serving("pool") == (Serving.LAST_RESORT, [table["a"], table["b"]])
     assert table.ready("pool") == []
