@@ -156,9 +156,12 @@ class KafkaBusPublisher:
         """Connect, pump until the producer is condemned, pause, start over; for ever."""
         backoff_ms = BACKOFF_FIRST_MS
         while True:
-            producer = await self._connect()
-            if producer is not None and await self._serve(producer):
-                backoff_ms = BACKOFF_FIRST_MS
+            try:
+                producer = await self._connect()
+                if producer is not None and await self._serve(producer):
+                    backoff_ms = BACKOFF_FIRST_MS
+            except Exception:  # noqa: BLE001 -- whatever the client library raises, a publisher never falls silent for good
+                _log.exception("kafka %s: publisher starts over", self._settings.bootstrap)
             await self._clock.sleep(ms(backoff_ms))
             backoff_ms = next_backoff_ms(backoff_ms)
 

@@ -158,3 +158,13 @@ async def test_closing_without_a_broker_ends() -> None:
     publisher.offer(Topic.PODS, "eu-1/llm", b"never sent")
     await publisher.close()
     assert not publisher.connected
+
+
+async def test_a_publisher_outlives_whatever_its_client_raises(caplog: pytest.LogCaptureFixture) -> None:
+    """An address the client cannot parse raises no error of Kafka's; a pump that died of it would never be missed."""
+    publisher = KafkaBusPublisher(KafkaSettings("127.0.0.1:port"), SystemClock())
+    await publisher.start()
+    publisher.offer(Topic.HEALTH, "eu-1", b"report")
+    await eventually(lambda: caplog.text.count("publisher starts over") >= 2, what="a second try")
+    assert not publisher.connected
+    await publisher.close()
