@@ -6,7 +6,7 @@ the only two modules of `adapters` that every room may import.
 """
 
 import enum
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
@@ -354,6 +354,3 @@ class DecisionLog(Protocol):
     def append(self, record: object) -> None: ...
 
     def find(self, request_id: str) -> object | None: ...
-
-
-Closer = Callable[[], Awaitable[None]]

@@ -129,7 +129,6 @@ class LoadReport:
     kv_use: float | None = None
     saturation: float | None = None
     ttft_ms: float | None = None
-    prefix_match: float | None = None
     active_adapters: frozenset[str] = frozenset()
     waiting_adapters: frozenset[str] = frozenset()
     max_adapters: int | None = None

@@ -76,9 +76,6 @@ TABLE: Mapping[HealthState, Mapping[Evidence, HealthState]] = MappingProxyType(
     }
 )
 
-ROUTABLE = frozenset({HEALTHY, DEGRADED, STALE, PROBATION})
-"""States that may take traffic at all; STALE only while its witness answers."""
-
 
 class IllegalMoveError(Exception):
     """Evidence reached a state in which it has no meaning."""

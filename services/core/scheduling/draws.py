@@ -16,7 +16,7 @@ WORDS = 8
 RESOLUTION = 1 << 32
 """Weights of one table are scaled to about this sum: finer than any share that traffic can show."""
 
-_UNPACK = Struct("<8Q").unpack
+_UNPACK = Struct(f"<{WORDS}Q").unpack
 
 
 def words(request_id: str) -> tuple[int, ...]:

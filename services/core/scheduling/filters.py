@@ -1,9 +1,9 @@
 """Filters: which candidates may serve a request, in the fixed order of the semantics.
 
-serves the model -> residency -> drain -> health -> policy mismatch -> left since the snapshot
-or tried -> saturation for the band. Whether the caller may use the model at all is asked before
-any candidate is looked at. What a filter removes is never scored. Apart from pickers, which
-choose among those that are left.
+serves the model -> residency -> drain -> health -> policy mismatch -> saturation for the band.
+Whether the caller may use the model at all is asked before any candidate is looked at; who left
+since the snapshot or was tried is the picker's to pass over. What a filter removes is never
+scored. Apart from pickers, which choose among those that are left.
 """
 
 import enum
@@ -25,8 +25,7 @@ class Stage(enum.IntEnum):
     DRAIN = 2
     HEALTH = 3
     POLICY_MATCH = 4
-    STILL_THERE = 5
-    SATURATION = 6
+    SATURATION = 5
 
 
 REASONS: Mapping[Stage, DropReason] = {
@@ -35,7 +34,6 @@ REASONS: Mapping[Stage, DropReason] = {
     Stage.DRAIN: DropReason.DRAINED,
     Stage.HEALTH: DropReason.NO_HEALTHY_CLUSTER,
     Stage.POLICY_MATCH: DropReason.REPORT_POLICY_MISMATCH,
-    Stage.STILL_THERE: DropReason.ATTEMPTS_EXHAUSTED,
     Stage.SATURATION: DropReason.SATURATED,
 }
 """What each filter says of one candidate it removes."""

@@ -5,8 +5,9 @@ from services.core.scheduling.filters import REASONS
 from services.core.scheduling.refusals import MESSAGES, RETRY_AFTER
 
 
-def test_every_reason_of_a_filter_has_a_message() -> None:
-    assert {*REASONS.values(), DropReason.JURISDICTION_DENIED} == set(MESSAGES)
+def test_every_reason_of_a_filter_or_a_picker_has_a_message() -> None:
+    of_pickers = {DropReason.JURISDICTION_DENIED, DropReason.ATTEMPTS_EXHAUSTED}
+    assert {*REASONS.values(), *of_pickers} == set(MESSAGES)
 
 
 def test_waiting_is_advised_only_where_it_can_help() -> None:
