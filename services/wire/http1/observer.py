@@ -150,11 +150,15 @@ class EventObserver:
             return region if len(kept) == len(blocks) else b"".join(kept)
         kept = []
         since = 0
+        seen = 0
         for found in _USAGE.finditer(region):
-            start, end = _event_around(region, found)
-            if start >= since and _is_usage_only(region[start:end]):
+            # Each event is looked at once: it may hold any number of usage objects.
+            if found.start() < seen:
+                continue
+            start, seen = _event_around(region, found)
+            if _is_usage_only(region[start:seen]):
                 kept.append(region[since:start])
-                since = end
+                since = seen
         if not since:
             return region
         kept.append(region[since:])
@@ -244,7 +248,11 @@ def _find_line(text: bytes, word: bytes, line: re.Pattern[bytes]) -> int:
         start = text.rfind(b"\n", 0, at) + 1
         if line.match(text, start):
             return start
-        at = text.find(word, at + 1)
+        # Each line is tried once: a long one may hold the word any number of times.
+        end = text.find(b"\n", at)
+        if end < 0:
+            return -1
+        at = text.find(word, end)
     return -1
 
 

@@ -244,3 +244,38 @@ def test_bodies_without_usage_have_none(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "KEPT_BYTES_MAX", 0)
     assert plain(b'{"a":1,"usage":null}').usage_object() is None
     assert plain(b'{"usage":{"a":1').usage_object() is None
+
+
+@pytest.mark.parametrize("word", [b"error", b"[DONE]"])
+def test_a_word_repeated_in_one_line_has_the_line_tried_once(word: bytes) -> None:
+    """The cost of an event is linear in its size, whatever words it repeats: an event may have a megabyte."""
+
+    class Counted:
+        tried = 0
+
+        def match(self, _text: bytes, _start: int) -> None:
+            self.tried += 1
+
+    line = Counted()
+    text = b"data: " + word * 50 + b"\ndata: " + word + b"\n\n: none\n"
+    assert module._find_line(text, word, line) == -1  # type: ignore[arg-type]  # counts what a pattern is asked
+    assert line.tried == 2
+
+
+def test_usage_repeated_in_one_event_has_the_event_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost of an event is linear in its size, whatever keys it repeats."""
+    looked: list[bytes] = []
+    judge = module._is_usage_only
+
+    def counted(block: bytes) -> bool:
+        looked.append(block)
+        return judge(block)
+
+    monkeypatch.setattr(module, "_is_usage_only", counted)
+    events = [
+        b'data: {"choices":[],' + b'"usage":{},' * 50 + b'"x":1}\n\n',
+        b'data: {"choices":[{}],"usage":{}}\n\n',
+    ]
+    _, passed = observe(b"".join(events), drop_usage=True)
+    assert looked == events
+    assert passed == events[1]
