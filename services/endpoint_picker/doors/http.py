@@ -131,7 +131,7 @@ class HttpDoor:
         now_ms = self.clock.wall_ms()
         try:
             hand_off = self._enter(request, now_ms)
-            inference = self._direct(request) if hand_off is None else request_of(hand_off)
+            inference = self._direct(request) if hand_off is None else _handed_over(request, hand_off)
         except EntryRefusedError as error:
             self.refuse(responder, error.reason, error.message, error.retry_after)
             return
@@ -228,6 +228,18 @@ class HttpDoor:
     def _answer(responder: Responder, answer: ErrorAnswer) -> None:
         headers = [(name.encode(), value.encode()) for name, value in answer.headers]
         responder.respond(answer.status, headers, answer.body)
+
+
+def _handed_over(request: Request, hand_off: HandOff) -> InferenceRequest:
+    """Return the request of a token; refuse a body that asks for more than the token grants.
+
+    Callers of `Route` hold tokens too, so that its bearer need not be the router that chose the model.
+    """
+    if read_body(request.body).model != hand_off.model:
+        raise EntryRefusedError(
+            DoorReason.HAND_OFF_REFUSED, "The hand-off token is for another model than the one asked for."
+        )
+    return request_of(hand_off)
 
 
 def _own_path(request: Request) -> bytes:

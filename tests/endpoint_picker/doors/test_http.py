@@ -293,10 +293,30 @@ async def test_direct_access_is_explicit_and_then_needs_no_token_but_a_body() ->
 
 async def test_a_handed_over_model_that_this_cluster_does_not_serve_may_be_served_elsewhere() -> None:
     async with cluster_of(1) as cluster:
-        assert refusal(await cluster.post(chat(), token(model=ModelName("no-such")))) == (
+        asked = chat(model="no-such")
+        assert refusal(await cluster.post(asked, token(model=ModelName("no-such")))) == (
             503,
             "no_healthy_cluster",
         )
+
+
+async def test_a_hand_off_opens_the_model_it_names_and_no_other() -> None:
+    """A caller of `Route` holds a token too: what it was not granted it must not reach through a shared pool."""
+    pools = [
+        {"name": "chat", "models": [MODEL, "secret"], "endpoints": [{"id": "a", "address": "127.0.0.1:9"}]}
+    ]
+    async with cluster_of(0, pools=pools) as cluster:
+        twice = b'{"model":"llama-3.1-8b","model":"secret"}'
+        for body in (json.dumps(chat(model="secret")).encode(), twice, b"[]", b""):
+            answer = await cluster.client.post(
+                "/v1/chat/completions", content=body, headers={"x-gir-hand-off": token()}
+            )
+            assert refusal(answer) in {
+                (401, "hand_off_refused"),
+                (400, "invalid_value"),
+                (400, "invalid_json"),
+            }
+        assert cluster.picker.doors.http.entry.counters.picks == 0
 
 
 async def test_a_black_holed_gateway_answers_nothing_and_goes_on_where_it_stopped() -> None:
