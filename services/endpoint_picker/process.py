@@ -21,7 +21,7 @@ from services.adapters.ports import (
     PublisherLease,
 )
 from services.adapters.system.tasks import TaskScope
-from services.core.units import ms
+from services.core.units import NS_PER_MS, Duration, ms, seconds
 from services.endpoint_picker.doors.grpc import PickerService
 from services.endpoint_picker.doors.http import HttpDoor
 from services.endpoint_picker.observe import Observer
@@ -32,6 +32,9 @@ _LOG = logging.getLogger(__name__)
 
 PULSE = ms(100)
 """How often readings are checked for age and readiness is told: a twentieth of the age that matters."""
+DRAIN_HEARD = seconds(1)
+"""How long the doors stay open after a drain was said: a report is out in 0.1 s and acted on within a second
+of its receipt, and a refused connection would count against the cluster as ill health."""
 GRPC_GRACE = ms(500)
 """A pick takes a millisecond; half a second is ample."""
 
@@ -111,9 +114,14 @@ class EndpointPicker:
             self.bus.publisher.draining = True
 
     async def stop(self) -> None:
-        """Drain, let running requests finish within `drain_ms`, then end everything."""
+        """Drain, let the fleet hear of it and running requests finish, all within `drain_ms`; then end everything."""
         self.drain()
-        finished = await self.doors.http_server.drain(self.settings.drain_ms)
+        left_ms = self.settings.drain_ms
+        if self.bus is not None:
+            announced = Duration(min(DRAIN_HEARD, ms(left_ms)))
+            await self.clock.sleep(announced)
+            left_ms -= announced // NS_PER_MS
+        finished = await self.doors.http_server.drain(left_ms)
         if not finished:
             _LOG.warning("cluster %s: requests were cut at the end of the drain time", self.settings.cluster)
         await self.doors.grpc_server.stop(GRPC_GRACE)

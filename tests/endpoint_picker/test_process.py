@@ -89,6 +89,18 @@ async def test_a_drain_is_reported_and_stop_lets_streams_finish() -> None:
             await cluster.client.get("/healthz")
 
 
+async def test_a_stop_is_announced_before_the_doors_close() -> None:
+    """What routers still send meanwhile is told to go elsewhere; a refused connection would count against the cluster."""
+    async with cluster_of(1) as cluster:
+        await cluster.report_where(lambda report: not report.draining)
+        async with asyncio.TaskGroup() as scope:
+            stopping = scope.create_task(cluster.picker.stop())
+            await cluster.report_where(lambda report: report.draining)
+            late = await cluster.post(chat())
+            assert (late.status_code, late.headers["x-gir-drained"]) == (503, "true")
+            assert not stopping.done()
+
+
 async def test_an_abort_cuts_every_socket_and_says_nothing_more() -> None:
     async with cluster_of(1) as cluster:
         engine = cluster.pods[0].engine
