@@ -55,8 +55,9 @@ async def serve_projector(settings: ProjectorSettings) -> int:
     await asyncio.wait((contact, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not stopping.done() and not await contact:
         stopping.cancel()
-        await service.stop()
+        # Asked before the end, at which the bus is left too.
         away = "the bus" if not service.projector.bus_connected else "the store"
+        await service.stop()
         return _complain("projector", f"{away} was not reached within 10 s", UNREACHABLE)
     contact.cancel()
     sys.stdout.write(
@@ -81,6 +82,8 @@ def _signals() -> asyncio.Event:
 
 def _log_to_stderr() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # One line per probe would drown the fleet's own moves.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def _announce(settings: RouterSettings, router: Router) -> None:
