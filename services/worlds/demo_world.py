@@ -29,8 +29,9 @@ PUBLISH_TIMEOUT = seconds(10)
 READY_TIMEOUT = seconds(30)
 """A world on slow real parts; the embedded one needs about two seconds."""
 LOOK_AGAIN = ms(20)
-_EMBEDDED = "embedded"
-"""Stands where a projector's settings name a server it does not use."""
+_EMBEDDED_BUS = "embedded.invalid:1"
+_EMBEDDED_STORE = "redis://embedded.invalid:1"
+"""Stand where a projector's settings must name servers it does not use: a name that never resolves (RFC 6761)."""
 SERVING = frozenset({HealthState.HEALTHY, HealthState.DEGRADED})
 
 
@@ -237,8 +238,8 @@ class World:
         settings = ProjectorSettings(
             fleet=fleet,
             region=region,
-            kafka=Kafka(bootstrap=bus.kafka or _EMBEDDED),
-            redis=Redis(url=bus.redis_url or _EMBEDDED),
+            kafka=Kafka(bootstrap=bus.kafka or _EMBEDDED_BUS),
+            redis=Redis(url=bus.redis_url or _EMBEDDED_STORE),
             metrics=MetricsDoor(port=self.plan.metrics_port),
         )
         name = f"gir-projector-{region}"
