@@ -48,7 +48,7 @@ class ReportId:
 
 @dataclass(frozen=True, slots=True)
 class PoolReport:
-    """Load of one (pool, model) in a cluster. Capacity counts concurrent requests and tokens/s.
+    """Load of one (pool, model) in a cluster. Capacity counts concurrent requests and tokens/s of all endpoints.
 
     `saturation` is mean over ready pods of max(waiting/5, kv/0.8) and is not clamped.
     """

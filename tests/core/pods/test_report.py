@@ -4,14 +4,27 @@ from dataclasses import replace
 
 import pytest
 
-from services.core.fleet import PodRecord, PodState, PoolReport
+from services.core.fleet import (
+    Candidate,
+    FleetSnapshot,
+    HealthReport,
+    PodRecord,
+    PodState,
+    PoolReport,
+    ReportId,
+)
+from services.core.health.loads import load_of
 from services.core.inference import ModelName
+from services.core.locality import ClusterId, Jurisdiction, Locality, Region
 from services.core.pods.reading import BucketCounts, EngineIdentity, EngineReading
 from services.core.pods.report import PoolSpec, pod_records, pods_due, pool_reports, report_due
 from services.core.pods.table import Pod, PodTable, ScrapeFailure
+from services.core.scheduling.members import members_of
 from services.core.units import Instant, WallMs, ms, seconds
 
 MODEL = ModelName("m")
+CLUSTER = ClusterId("eu-west-1")
+EU = Locality(Region("eu-west"), Jurisdiction("eu"))
 SPEC = PoolSpec("pool", (MODEL,), tier="reserved")
 
 
@@ -54,8 +67,8 @@ def test_a_report_sums_ready_pods_and_averages_saturation() -> None:
         total_endpoints=3,
         waiting=10,
         running=6,
-        capacity_requests=16,
-        capacity_tokens_per_s=200.0,
+        capacity_requests=24,
+        capacity_tokens_per_s=300.0,
         kv_use_mean=(0.4 + 0.8) / 2,
         kv_use_max=0.8,
         saturation=1.5,
@@ -84,9 +97,22 @@ def test_a_stale_pool_serves_and_says_that_its_load_is_unknown() -> None:
     assert stale.draining
 
 
-def test_a_pool_without_a_pod_has_no_capacity() -> None:
-    empty = report(table_with(None))
-    assert (empty.ready_endpoints, empty.capacity_requests) == (0, 0)
+def test_capacity_is_that_of_all_pods_so_that_the_ready_share_counts_once() -> None:
+    """Tier 2 weighs a cluster by capacity x ready share; of 4 pods with 8 each, 1 ready carries 8."""
+    one_of_four = report(table_with(EngineReading("vllm", 0, 0, 0.0), None, None, None))
+    load = load_of(
+        HealthReport(CLUSTER, ReportId(1, 1), EU.region, EU.jurisdiction, WallMs(0), (one_of_four,))
+    )
+    assert load.whole.capacity_requests == 32
+    candidate = Candidate(CLUSTER, EU, frozenset((MODEL,)), load.whole)
+    (member,) = members_of(FleetSnapshot(1, 1, EU, (candidate,)), MODEL)
+    assert (member.capacity, member.weight) == (32, 8)
+
+
+def test_a_pool_with_an_undeclared_pod_has_an_unknown_capacity() -> None:
+    nobody_ready = report(table_with(None))
+    assert (nobody_ready.ready_endpoints, nobody_ready.capacity_requests) == (0, 8)
+    assert report(table_with(None, declared=None)).capacity_requests is None
 
 
 def test_time_to_first_token_is_merged_over_pods() -> None:

@@ -100,7 +100,7 @@ class PoolReport(_message.Message):
     """Requests queued in the engines."""
     running: _builtins.int
     capacity_requests: _builtins.int
-    """Concurrent requests the ready endpoints can run."""
+    """Concurrent requests all endpoints can run; times the ready share, what the pool can run now."""
     capacity_tokens_per_s: _builtins.float
     kv_use_mean: _builtins.float
     """Share of KV cache in use, 0..1."""
