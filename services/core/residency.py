@@ -59,7 +59,7 @@ ANYWHERE = ResidencyRule()
 
 def narrow(first: ResidencyRule, second: ResidencyRule) -> ResidencyRule:
     """Return the rule that holds exactly where both hold; it never widens either."""
-    if second.unrestricted:
+    if second is ANYWHERE or second.unrestricted:
         return first
     if first.unrestricted:
         return second

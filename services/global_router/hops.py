@@ -14,7 +14,7 @@ from services.core.inference import InferenceRequest
 from services.core.locality import ClusterId, Locality
 from services.core.policy import ClusterSpec, PolicySnapshot
 from services.core.units import WallMs
-from services.wire.hand_off import HandOff, HandOffKey, derive_key, sign
+from services.wire.hand_off import HandOff, Signer, derive_key
 
 TOKEN_LIFETIME_MS: Final = 30_000
 """Half the most a gateway accepts: it covers queueing at the gateway and clocks that differ."""
@@ -30,7 +30,7 @@ class Hop:
     gateway_url: str
     picker_address: str
     origin: Origin
-    key: HandOffKey
+    signer: Signer
     place_headers: bytes
 
 
@@ -49,17 +49,23 @@ def hand_off_for(
     request: InferenceRequest, hop: Hop, now_ms: WallMs, deadline_ms: WallMs | None = None
 ) -> str:
     """Return the token with which `hop`'s gateway serves `request`, and only that gateway."""
-    return sign(
+    return signed_for(request, hop, now_ms, deadline_ms).decode("ascii")
+
+
+def signed_for(
+    request: InferenceRequest, hop: Hop, now_ms: WallMs, deadline_ms: WallMs | None = None
+) -> bytes:
+    """Return the same token as the bytes that a header carries."""
+    return hop.signer.sign(
         HandOff(
-            audience=hop.cluster,
-            request_id=request.request_id,
-            tenant=request.tenant.id,
-            model=request.model,
-            allowed=request.residency,
-            expires_at_ms=WallMs(now_ms + TOKEN_LIFETIME_MS),
-            deadline_ms=deadline_ms,
-        ),
-        hop.key,
+            hop.cluster,
+            request.request_id,
+            request.tenant.id,
+            request.model,
+            request.residency,
+            now_ms + TOKEN_LIFETIME_MS,  # type: ignore[arg-type]  # `WallMs(…)` would be a call that does nothing
+            deadline_ms,
+        )
     )
 
 
@@ -80,6 +86,6 @@ def _hop(spec: ClusterSpec, kid: str, secret: bytes) -> Hop:
         gateway_url=spec.gateway_url,
         picker_address=spec.picker_address,
         origin=origin_of(spec.gateway_url),
-        key=derive_key(kid, secret, spec.id),
+        signer=Signer(derive_key(kid, secret, spec.id)),
         place_headers=place.encode("ascii"),
     )

@@ -6,6 +6,7 @@ per worker; nothing here awaits.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,7 +31,6 @@ from services.global_router.hops import Hops
 from services.global_router.live_request import LiveRequest
 from services.global_router.records import DecisionRecord
 from services.global_router.view import View
-from services.wire.http1.responses import ResponseHead
 
 SWEEP_MS: Final = 50
 """Resolution of deadlines and of parked requests' polls; a pass over 1,000 requests takes about 1 ms."""
@@ -68,7 +68,6 @@ class LifeCycle:
         self.replay_bytes = 0
         self._region_key = region_key
         self._back_pressure = BackPressure()
-        self._in_flight: dict[str, set[LiveRequest]] = {}
         self._failover = FailoverPolicy()
         self._budget = RetryBudget(self._failover)
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -180,17 +179,17 @@ class LifeCycle:
         """The view lost a cluster: its attempts without a first byte go elsewhere at once."""
         now = self.clock.now()
         event = ev.ClusterLost(cluster)
-        for live in list(self._in_flight.get(cluster, ())):
+        for live in [live for live in self.live if live.at == cluster]:
             live.cluster_lost(event, now)
 
     # --- What live requests tell --------------------------------------------------------------------
 
-    def attempt_started(self, live: LiveRequest, cluster: str) -> None:
+    def attempt_started(self, cluster: str, *, redispatch: bool) -> None:
         """Count an attempt."""
         self.tallies.attempts += 1
-        self.tallies.redispatches += live.record.attempts[-1].redispatch
-        self._in_flight.setdefault(cluster, set()).add(live)
-        self.view.attempt_started(ClusterId(cluster))
+        if redispatch:
+            self.tallies.redispatches += 1
+        self.view.attempt_started(cluster)
 
     def attempt_ended(self, live: LiveRequest, outcome: RecordOutcome, now: Instant) -> None:
         """Tell passive health how an attempt was answered; `BROKEN` may follow `ANSWERED`."""
@@ -201,25 +200,14 @@ class LifeCycle:
             self._back_pressure.note(outcome.cluster, model, request.priority, outcome.retry_after, now)
         self.view.outcome(outcome.cluster, outcome.kind)
 
-    def attempt_left(self, live: LiveRequest, cluster: str) -> None:
-        """The attempt holds nothing at the cluster any more."""
-        self._in_flight[cluster].discard(live)
-        self.view.attempt_ended(ClusterId(cluster))
-
     @property
     def retries_denied(self) -> int:
         """Return how often the retry budget had nothing left."""
         return self._budget.denied
 
-    def in_flight(self, cluster: str) -> int:
-        """Return this worker's requests at a cluster."""
-        return len(self._in_flight.get(cluster, ()))
-
-    def note_head(self, live: LiveRequest, head: ResponseHead) -> None:
-        """Keep which endpoint answered, for the decision record."""
-        for name, value in head.headers:
-            if name == b"x-gir-endpoint":
-                live.record.endpoint = value.decode("latin-1")
+    def in_flight(self) -> Counter[str | None]:
+        """Return this worker's requests at each cluster; counted when asked, as a request should not pay for it."""
+        return Counter(live.at for live in self.live)
 
     def finished(self, live: LiveRequest, body_size: int, ending: Ending) -> None:
         """Forget a request and keep its record."""

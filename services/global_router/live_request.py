@@ -5,6 +5,7 @@ own. Callbacks only: no task, no timer and no await per request; the life cycle'
 time. Apart from the life cycle, which owns what requests share.
 """
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from services.adapters.http.relay import Exchange, UpstreamRequest
@@ -26,9 +27,9 @@ from services.core.failover.effects import (
 from services.core.failover.states import State
 from services.core.inference import InferenceRequest
 from services.core.outcomes import DropReason
-from services.core.units import Duration, Instant, after, seconds
+from services.core.units import Instant, after, seconds
 from services.global_router.answers import answer_block, id_headers, respond_error
-from services.global_router.hops import hand_off_for
+from services.global_router.hops import signed_for
 from services.global_router.records import AttemptRecord, DecisionRecord
 from services.wire.http1.failures import (
     ConnectFailed,
@@ -65,6 +66,12 @@ _NOT_FOR_CLIENTS: Final = frozenset(
         b"x-gir-decision-ms",
     )
 )
+# Enum members are reached through a descriptor, which costs more than the comparison they serve.
+_HEARTBEAT: Final = State.HEARTBEAT
+_ANSWERING: Final = State.ANSWERING
+
+_EVENT_DUE: Final = frozenset((State.HELD, State.HEARTBEAT))
+
 _MESSAGES: Final = {
     DropReason.ATTEMPTS_EXHAUSTED: "Every attempt to serve this request failed; please retry.",
     DropReason.DEADLINE_EXCEEDED: "The request was not served within its time limit.",
@@ -73,10 +80,12 @@ _MESSAGES: Final = {
 
 
 class LiveRequest:
-    """An `ExchangeListener` bound to one client request. `body` is byte-identical on every attempt."""
+    """An `ExchangeListener` bound to one client request. `body` is byte-identical on every attempt.
+
+    `at` is the cluster of the running or parked attempt, None once nothing is held anywhere.
+    """
 
     __slots__ = (
-        "_at",
         "_block",
         "_body",
         "_committed",
@@ -85,6 +94,7 @@ class LiveRequest:
         "_heartbeat_at",
         "_life",
         "_target",
+        "at",
         "attempts",
         "inference",
         "record",
@@ -104,7 +114,7 @@ class LiveRequest:
         drop_usage: bool,
     ) -> None:
         self._life = life
-        self._at: str | None = None
+        self.at: str | None = None
         self._block = block
         self._body = body
         self._drop_usage = drop_usage
@@ -136,9 +146,9 @@ class LiveRequest:
     def tick(self, now: Instant) -> None:
         """Apply deadlines; called by the sweep. The exchange itself watches a flowing answer for silence."""
         attempts = self.attempts
-        if attempts.state is State.ANSWERING:
+        if attempts.state is _ANSWERING:
             attempts.touch(now)
-        elif attempts.state is State.HEARTBEAT and now >= self._heartbeat_at:
+        elif attempts.state is _HEARTBEAT and now >= self._heartbeat_at:
             self._heartbeat(now)
         effects = attempts.tick(now, self._life.unroutable)
         if effects:
@@ -150,25 +160,29 @@ class LiveRequest:
         """Head and first event are here: judge the head, then what came first."""
         if exchange is not self._exchange:
             return
-        now = self._life.clock.now()
+        life = self._life
+        now = life.clock.now()
         attempts = self.attempts
         number = attempts.sent
         head = exchange.head
-        self._life.note_head(self, head)
+        endpoint = head.header(b"x-gir-endpoint")
+        if endpoint is not None:
+            self.record.endpoint = endpoint.decode("latin-1")
+        status = head.status
+        failed = exchange.observer.error is not None and isinstance(exchange.observer, EventObserver)
+        if 200 <= status < 300 and not failed:
+            self._perform(attempts.apply(ev.AnswerBegan(number), now, life.unroutable), now)
+            return
         retry_after = None
         drained = False
-        if head.status >= 400:
-            retry_after = retry_after_of(head.headers, self._life.clock.wall_ms())
-            drained = any(name == b"x-gir-drained" for name, _ in head.headers)
-        arrived = ev.HeadArrived(number, head.status, retry_after, drained)
-        self._perform(attempts.apply(arrived, now, self._life.unroutable), now)
-        if exchange is not self._exchange or attempts.sent != number:
-            return
-        if attempts.state is State.HELD or attempts.state is State.HEARTBEAT:
-            observer = exchange.observer
-            failed = isinstance(observer, EventObserver) and observer.error is not None
-            first = ev.SseErrorFirst(number) if failed else ev.FirstEventArrived(number)
-            self._perform(attempts.apply(first, now, self._life.unroutable), now)
+        if status >= 400:
+            retry_after = retry_after_of(head.headers, life.clock.wall_ms())
+            drained = head.header(b"x-gir-drained") is not None
+        arrived = ev.HeadArrived(number, status, retry_after, drained)
+        self._perform(attempts.apply(arrived, now, life.unroutable), now)
+        if exchange is self._exchange and attempts.sent == number and attempts.state in _EVENT_DUE:
+            # The head was good, its first event is an error.
+            self._perform(attempts.apply(ev.SseErrorFirst(number), now, life.unroutable), now)
 
     def attempt_failed(self, exchange: Exchange, failure: Failure) -> None:
         """The attempt ended before anything reached the client."""
@@ -205,30 +219,15 @@ class LiveRequest:
 
     def _perform(self, effects: Effects, now: Instant) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
-                self._send(effect, now)
-            elif isinstance(effect, RecordOutcome):
-                self._outcome(effect, now)
-            elif isinstance(effect, CommitHead):
-                self._commit(now)
-            elif isinstance(effect, Finish):
-                self._finish(effect.ending, now)
-            elif isinstance(effect, CancelAttempt):
-                self._cancel()
-            elif isinstance(effect, Reject):
-                self._reject(effect.reason, effect.retry_after)
-            elif isinstance(effect, SendHeartbeats):
-                self._send_heartbeats(now)
-            elif isinstance(effect, FailInBand):
-                self._fail_in_band(effect.reason)
+            _PERFORM[effect.__class__](self, effect, now)
 
     def _send(self, effect: Send, now: Instant) -> None:
         life = self._life
         hop = life.hops.get(effect.cluster)
         self.record.attempts.append(AttemptRecord(effect.attempt, effect.cluster, effect.redispatch, now))
         self._leave()
-        self._at = effect.cluster
-        life.attempt_started(self, effect.cluster)
+        self.at = effect.cluster
+        life.attempt_started(effect.cluster, redispatch=effect.redispatch)
         if hop is None:
             # The policy dropped the cluster between decision and attempt: as good as unreachable.
             self._perform(
@@ -238,10 +237,9 @@ class LiveRequest:
                 now,
             )
             return
-        token = hand_off_for(self.inference, hop, life.clock.wall_ms())
         block = b"%bx-gir-hand-off: %b\r\nx-gir-request-id: %b\r\nx-gir-attempt: %d\r\n" % (
             self._block,
-            token.encode("ascii"),
+            signed_for(self.inference, hop, life.clock.wall_ms()),
             self.inference.request_id.encode("ascii"),
             effect.attempt,
         )
@@ -258,13 +256,13 @@ class LiveRequest:
 
     def _outcome(self, effect: RecordOutcome, now: Instant) -> None:
         entry = self.record.attempts[effect.attempt - 1]
-        entry.outcome = effect.kind.value
+        entry.outcome = effect.kind
         entry.ended_at = now
         if self._exchange is not None and effect.kind in _WITH_STATUS:
             entry.status = self._exchange.head.status
         self._life.attempt_ended(self, effect, now)
 
-    def _commit(self, now: Instant) -> None:
+    def _commit(self, _effect: CommitHead, now: Instant) -> None:
         exchange = self._exchange
         if exchange is None:
             return
@@ -276,18 +274,18 @@ class LiveRequest:
         block = answer_block(self.record, hop, self.attempts.sent)
         exchange.commit(self.responder, block, without=_NOT_FOR_CLIENTS)
 
-    def _cancel(self) -> None:
+    def _cancel(self, _effect: CancelAttempt, _now: Instant) -> None:
         if self._exchange is not None:
             self._exchange.abort()
 
-    def _reject(self, reason: DropReason, retry_after: Duration | None) -> None:
+    def _reject(self, effect: Reject, _now: Instant) -> None:
+        reason = effect.reason
         self.record.drop_reason = reason.value
-        answer = error_answer(
-            reason, _MESSAGES.get(reason, "The request was refused."), retry_after=retry_after
-        )
+        message = _MESSAGES.get(reason, "The request was refused.")
+        answer = error_answer(reason, message, retry_after=effect.retry_after)
         respond_error(self.responder, self.record, answer)
 
-    def _send_heartbeats(self, now: Instant) -> None:
+    def _send_heartbeats(self, _effect: SendHeartbeats, now: Instant) -> None:
         self.record.first_byte_at = now
         self.record.status = 200
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
@@ -298,7 +296,8 @@ class LiveRequest:
         self._heartbeat_at = after(now, HEARTBEAT_INTERVAL)
         self.responder.write_nowait(HEARTBEAT)
 
-    def _fail_in_band(self, reason: DropReason) -> None:
+    def _fail_in_band(self, effect: FailInBand, _now: Instant) -> None:
+        reason = effect.reason
         self.record.drop_reason = reason.value
         event = in_band_error(reason, _MESSAGES.get(reason, "The answer broke off."))
         if self._exchange is not None and self._committed:
@@ -307,7 +306,8 @@ class LiveRequest:
             self.responder.write_nowait(event)
             self.responder.end()
 
-    def _finish(self, ending: Ending, now: Instant) -> None:
+    def _finish(self, effect: Finish, now: Instant) -> None:
+        ending = effect.ending
         exchange, self._exchange = self._exchange, None
         if ending is Ending.COMPLETED and exchange is not None:
             self.record.usage = exchange.observer.usage_object()
@@ -317,9 +317,23 @@ class LiveRequest:
 
     def _leave(self) -> None:
         """Stop counting at the cluster of the last attempt; a parked request stays, to hear of its loss."""
-        if self._at is not None:
-            self._life.attempt_left(self, self._at)
-            self._at = None
+        if self.at is not None:
+            self._life.view.attempt_ended(self.at)
+            self.at = None
+
+    @classmethod
+    def performers(cls) -> Mapping[type, Callable[..., None]]:
+        """Return what each effect makes of a request; one entry per member of `AttemptEffect`."""
+        return {
+            Send: cls._send,
+            RecordOutcome: cls._outcome,
+            CommitHead: cls._commit,
+            Finish: cls._finish,
+            CancelAttempt: cls._cancel,
+            Reject: cls._reject,
+            SendHeartbeats: cls._send_heartbeats,
+            FailInBand: cls._fail_in_band,
+        }
 
 
 _WITH_STATUS: Final = frozenset(
@@ -331,3 +345,6 @@ _WITH_STATUS: Final = frozenset(
         OutcomeKind.BROKEN,
     )
 )
+
+
+_PERFORM: Final = LiveRequest.performers()

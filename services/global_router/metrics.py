@@ -54,10 +54,11 @@ def _fleet(life: LifeCycle, supervisor: Supervisor, board: FleetBoard, clock: Cl
     yield Value(names.ROUTER_LATE_TICKS, view.tallies.late_ticks)
     yield Value(names.ROUTER_UNDECODABLE, view.tallies.undecodable)
     yield Value(names.ROUTER_POLICY_REVISION, view.current.revision)
+    in_flight = life.in_flight()
     for status in board.statuses(clock.now()):
         cluster = status.candidate.id
         yield Value(names.CLUSTER_STATE, 1, (cluster, status.candidate.state.value))
-        yield Value(names.CLUSTER_IN_FLIGHT, life.in_flight(cluster), (cluster,))
+        yield Value(names.CLUSTER_IN_FLIGHT, in_flight[cluster], (cluster,))
         if status.silence is not None:
             yield Value(names.CLUSTER_SILENCE, status.silence / NS_PER_S, (cluster,))
     for ok, count in (

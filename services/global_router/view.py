@@ -72,6 +72,8 @@ _SIGNALS: Final[Mapping[OutcomeKind, Callable[[ClusterId], FleetEvent]]] = {
 }
 """What an attempt's outcome says of its cluster's health; kinds that are absent say nothing."""
 
+# Enum members are reached through a descriptor, which costs more than the comparison they serve.
+_ANSWERED, _PROBATION = OutcomeKind.ANSWERED, HealthState.PROBATION
 _FLEETWIDE: Final = (ListLoaded, PolicyChanged)
 
 
@@ -79,15 +81,7 @@ def _cluster_of(event: ReportArrived | BackPressured | ClusterEvent) -> ClusterI
     return event.report.cluster if isinstance(event, ReportArrived) else event.cluster
 
 
-def _no_policy(_: PolicySnapshot) -> None:
-    """Nobody listens yet."""
-
-
-def _no_cluster(_: ClusterId) -> None:
-    """Nobody listens yet."""
-
-
-def _no_effects(_: Sequence[Effect]) -> None:
+def _nobody(_: object) -> None:
     """Nobody listens yet."""
 
 
@@ -125,9 +119,9 @@ class View:
         self.excluded: Mapping[str, DropReason] = {}
         self.unroutable: Mapping[str, DropReason] = {}
         self.tallies = ViewTallies()
-        self.on_policy: Callable[[PolicySnapshot], None] = _no_policy
-        self.on_cluster_lost: Callable[[ClusterId], None] = _no_cluster
-        self.on_effects: Callable[[Sequence[Effect]], None] = _no_effects
+        self.on_policy: Callable[[PolicySnapshot], None] = _nobody
+        self.on_cluster_lost: Callable[[ClusterId], None] = _nobody
+        self.on_effects: Callable[[Sequence[Effect]], None] = _nobody
         self._clock = clock
         self._feed = feed
         self._here = here
@@ -139,6 +133,7 @@ class View:
         self._dirty = False
         self._from_disk = False
         self._dispatched = 0
+        self._trials_run = False  # Whether any cluster is on probation: else no attempt asks about its own.
         self._dispatched_before: dict[ClusterId, int] = {}
         self._unsubscribe: Callable[[], None] | None = None
 
@@ -277,15 +272,14 @@ class View:
 
     def outcome(self, cluster: str, kind: OutcomeKind) -> None:
         """Take an attempt's outcome as a passive signal. A success that changes nothing costs two lookups."""
-        signal = _SIGNALS.get(kind)
         record = self.state.clusters.get(ClusterId(cluster))
-        if signal is None or record is None:
+        if record is None:
             return
-        if kind is OutcomeKind.ANSWERED and not (
-            record.outlier.counting or record.state is HealthState.PROBATION
-        ):
+        if kind is _ANSWERED and not (record.outlier.counting or record.state is _PROBATION):
             return
-        self._apply(signal(ClusterId(cluster)), self._clock.now())
+        signal = _SIGNALS.get(kind)
+        if signal is not None:
+            self._apply(signal(ClusterId(cluster)), self._clock.now())
 
     def may_try(self, cluster: str) -> bool:
         """Return whether a cluster on probation has a trial free."""
@@ -295,20 +289,20 @@ class View:
         requests = self._dispatched - self._dispatched_before.get(record.spec.id, 0)
         return trial_allowed(record.trials, requests, self.state.policy)
 
-    def attempt_started(self, cluster: ClusterId) -> None:
+    def attempt_started(self, cluster: str) -> None:
         """Count an attempt; at a cluster on probation it is a trial."""
         self._dispatched += 1
-        if self._on_probation(cluster):
-            self._apply(TrialStarted(cluster), self._clock.now())
+        if self._trials_run and self._on_probation(cluster):
+            self._apply(TrialStarted(ClusterId(cluster)), self._clock.now())
 
-    def attempt_ended(self, cluster: ClusterId) -> None:
+    def attempt_ended(self, cluster: str) -> None:
         """The attempt holds nothing at the cluster any more."""
-        if self._on_probation(cluster):
-            self._apply(TrialFinished(cluster), self._clock.now())
+        if self._trials_run and self._on_probation(cluster):
+            self._apply(TrialFinished(ClusterId(cluster)), self._clock.now())
 
-    def _on_probation(self, cluster: ClusterId) -> bool:
-        record = self.state.clusters.get(cluster)
-        return record is not None and record.state is HealthState.PROBATION
+    def _on_probation(self, cluster: str) -> bool:
+        record = self.state.clusters.get(ClusterId(cluster))
+        return record is not None and record.state is _PROBATION
 
     # --- State, effects, snapshot -------------------------------------------------------------------------
 
@@ -335,6 +329,7 @@ class View:
         """
         self.state = state
         if effects or cluster is None:
+            self._trials_run = any(record.state is _PROBATION for record in state.clusters.values())
             self._exclude(state.clusters)
         else:
             self._exclude((cluster,))

@@ -7,12 +7,12 @@ it not to go. Apart from the OpenAI bodies because gRPC metadata carries the sam
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from services.core.inference import TrafficClass
 from services.core.locality import JURISDICTION_PATTERN, NAME_PATTERN, Jurisdiction, Region
 from services.core.residency import ANYWHERE, ResidencyRule
+from services.core.values import value
 
 RESIDENCY: Final = b"x-gir-residency"
 TRAFFIC_CLASS: Final = b"x-gir-class"
@@ -40,7 +40,7 @@ class BadHeaderError(Exception):
         self.header = header.decode()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Controls:
     """What a client asked for by header. `client_request_id` is empty when absent or not presentable."""
 

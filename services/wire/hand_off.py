@@ -6,13 +6,13 @@ time come in as arguments; files and settings are not read here. A picker holds 
 derived for its own cluster, so a stolen key opens one cluster only.
 """
 
-import base64
 import binascii
 import enum
+import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -20,6 +20,7 @@ from services.core.inference import ModelName, RequestId, TenantId
 from services.core.locality import ClusterId, Jurisdiction, Region
 from services.core.residency import ANYWHERE, ResidencyRule
 from services.core.units import WallMs
+from services.core.values import value
 
 HEADER = "x-gir-hand-off"
 MAX_LIFETIME_MS = 60_000
@@ -28,6 +29,10 @@ CLOCK_LEEWAY_MS = 5_000
 """Hosts under NTP differ by far less; a larger leeway would only lengthen the life of a stolen token."""
 MAX_TOKEN_BYTES = 4096
 _VERSION = "v1"
+_BLOCK_BYTES: Final = 64
+"""SHA-256's block, to which HMAC pads its key (RFC 2104)."""
+_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
+_FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
 
 class HandOffRefusal(enum.Enum):
@@ -58,7 +63,7 @@ class HandOffKey:
     secret: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HandOff:
     """What tier 2 decided about one attempt. `deadline_ms` is the client's, None when it gave none."""
 
@@ -76,22 +81,48 @@ def derive_key(kid: str, region_secret: bytes, cluster: ClusterId) -> HandOffKey
     return HandOffKey(kid, hmac.digest(region_secret, cluster.encode(), "sha256"))
 
 
-def sign(hand_off: HandOff, key: HandOffKey) -> str:
-    """Return the token text for `hand_off`."""
-    payload = orjson.dumps(
-        (
-            hand_off.audience,
-            hand_off.request_id,
-            hand_off.tenant,
-            hand_off.model,
-            _residency_fields(hand_off.allowed),
-            hand_off.deadline_ms,
-            hand_off.expires_at_ms,
+class Signer:
+    """Signs with one key.
+
+    HMAC's two keyed states (RFC 2104) are made once and copied for each token: 0.9 us instead of the
+    2.2 us of `hmac.digest`, which prepares the key anew. The inner one has read the token's prefix too.
+    """
+
+    __slots__ = ("_inner", "_outer", "_prefix")
+
+    def __init__(self, key: HandOffKey) -> None:
+        padded = key.secret if len(key.secret) <= _BLOCK_BYTES else hashlib.sha256(key.secret).digest()
+        padded = padded.ljust(_BLOCK_BYTES, b"\0")
+        self._prefix = f"{_VERSION}.{key.kid}.".encode("ascii")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in padded) + self._prefix)
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in padded))
+
+    def sign(self, hand_off: HandOff) -> bytes:
+        """Return the token for `hand_off`, ASCII."""
+        allowed = hand_off.allowed
+        payload = _encode_url(
+            orjson.dumps(
+                (
+                    hand_off.audience,
+                    hand_off.request_id,
+                    hand_off.tenant,
+                    hand_off.model,
+                    None if allowed is ANYWHERE else _residency_fields(allowed),
+                    hand_off.deadline_ms,
+                    hand_off.expires_at_ms,
+                )
+            )
         )
-    )
-    signed = f"{_VERSION}.{key.kid}.{base64.urlsafe_b64encode(payload).decode()}"
-    mac = hmac.digest(key.secret, signed.encode(), "sha256")
-    return f"{signed}.{base64.urlsafe_b64encode(mac).decode()}"
+        inner = self._inner.copy()
+        inner.update(payload)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return b"%b%b.%b" % (self._prefix, payload, _encode_url(outer.digest()))
+
+
+def sign(hand_off: HandOff, key: HandOffKey) -> str:
+    """Return the token text for `hand_off`; who signs often keeps a `Signer`."""
+    return Signer(key).sign(hand_off).decode("ascii")
 
 
 def verify(token: str | None, keys: Mapping[str, bytes], audience: ClusterId, now_ms: WallMs) -> HandOff:
@@ -110,11 +141,10 @@ def verify(token: str | None, keys: Mapping[str, bytes], audience: ClusterId, no
     if secret is None:
         raise HandOffRefusedError(HandOffRefusal.UNKNOWN_KEY)
     try:
-        mac = base64.urlsafe_b64decode(mac_text)
         expected = hmac.digest(secret, signed.encode("ascii"), "sha256")
-        if not hmac.compare_digest(mac, expected):
+        if not hmac.compare_digest(_decode_url(mac_text), expected):
             raise HandOffRefusedError(HandOffRefusal.BAD_SIGNATURE)
-        hand_off = _decode(base64.urlsafe_b64decode(parts[2]))
+        hand_off = _decode(_decode_url(parts[2]))
     except (binascii.Error, UnicodeEncodeError, ValueError) as error:
         raise HandOffRefusedError(HandOffRefusal.MALFORMED) from error
     if hand_off.audience != audience:
@@ -126,8 +156,17 @@ def verify(token: str | None, keys: Mapping[str, bytes], audience: ClusterId, no
     return hand_off
 
 
+def _encode_url(data: bytes) -> bytes:
+    """Return base64 in the URL alphabet; `base64.urlsafe_b64encode` takes twice as long for the same."""
+    return binascii.b2a_base64(data, newline=False).translate(_TO_URL)
+
+
+def _decode_url(text: str) -> bytes:
+    return binascii.a2b_base64(text.encode("ascii").translate(_FROM_URL))
+
+
 def _residency_fields(rule: ResidencyRule) -> list[list[str] | None] | None:
-    if rule is ANYWHERE or rule.unrestricted:
+    if rule.unrestricted:
         return None
     return [
         None if rule.allow_jurisdictions is None else sorted(rule.allow_jurisdictions),
@@ -138,8 +177,6 @@ def _residency_fields(rule: ResidencyRule) -> list[list[str] | None] | None:
 
 
 def _residency(fields: Any) -> ResidencyRule:
-    if fields is None:
-        return ANYWHERE
     allow_jurisdictions, allow_regions, deny_jurisdictions, deny_regions = fields
     return ResidencyRule(
         None if allow_jurisdictions is None else frozenset(map(Jurisdiction, allow_jurisdictions)),
@@ -151,12 +188,13 @@ def _residency(fields: Any) -> ResidencyRule:
 
 def _decode(payload: bytes) -> HandOff:
     audience, request_id, tenant, model, residency, deadline_ms, expires_at_ms = orjson.loads(payload)
+    # The signature vouches for the names; calls of `ClusterId(…)` and its like would do nothing.
     return HandOff(
-        audience=ClusterId(audience),
-        request_id=RequestId(request_id),
-        tenant=TenantId(tenant),
-        model=ModelName(model),
-        allowed=_residency(residency),
-        expires_at_ms=WallMs(int(expires_at_ms)),
-        deadline_ms=None if deadline_ms is None else WallMs(int(deadline_ms)),
+        audience,
+        request_id,
+        tenant,
+        model,
+        ANYWHERE if residency is None else _residency(residency),
+        WallMs(int(expires_at_ms)),
+        None if deadline_ms is None else WallMs(int(deadline_ms)),
     )

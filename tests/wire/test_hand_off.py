@@ -1,6 +1,8 @@
 """Hand-off tokens: round trip, and each way a cluster gateway refuses one."""
 
 import base64
+import dataclasses
+import hmac
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from services.wire.hand_off import (
     HandOffKey,
     HandOffRefusal,
     HandOffRefusedError,
+    Signer,
     derive_key,
     sign,
     verify,
@@ -83,6 +86,17 @@ def test_each_cluster_has_its_own_key() -> None:
     assert refusal(sign(hand_off(), other)) is HandOffRefusal.BAD_SIGNATURE
 
 
+@given(st.binary(min_size=1, max_size=100), st.text("abc", min_size=1, max_size=200))
+def test_the_mac_is_plain_hmac_sha256(secret: bytes, model: str) -> None:
+    """For keys below, at and above SHA-256's block, the mac is what `hmac` computes over all before the last dot."""
+    signer = Signer(HandOffKey("k", secret))
+    for name in (model, model + "x"):
+        token = signer.sign(dataclasses.replace(hand_off(), model=ModelName(name))).decode()
+        signed, _, mac = token.rpartition(".")
+        expected = hmac.digest(secret, signed.encode(), "sha256")
+        assert base64.urlsafe_b64decode(mac) == expected
+
+
 def test_expiry_has_a_leeway_and_an_upper_bound() -> None:
     token = sign(hand_off(expires_in_ms=0), KEY)
     verify(token, KEYS, EU_A, WallMs(NOW + CLOCK_LEEWAY_MS))
@@ -119,8 +133,6 @@ def test_a_misshapen_token_is_malformed(token: str) -> None:
 
 
 def test_a_signed_payload_of_the_wrong_shape_is_malformed() -> None:
-    import hmac
-
     signed = f"v1.{KEY.kid}.{base64.urlsafe_b64encode(b'[1,2]').decode()}"
     mac = base64.urlsafe_b64encode(hmac.digest(KEY.secret, signed.encode(), "sha256")).decode()
     assert refusal(f"{signed}.{mac}") is HandOffRefusal.MALFORMED

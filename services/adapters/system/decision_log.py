@@ -1,6 +1,6 @@
 """Decision records kept by a worker: a ring in memory and, if asked for, JSON lines in a file.
 
-Appending is a deque append and a dictionary entry; the file is written in batches by whoever calls
+Appending is a deque append; the file is written in batches by whoever calls
 `flush`, never on the request path. Losing records is counted, never waited for.
 """
 
@@ -35,17 +35,12 @@ class RingDecisionLog(Generic[R]):
         self.dropped = 0
         self._render = render
         self._file = file
-        self._ring: deque[R] = deque()
-        self._by_id: dict[str, R] = {}
+        self._ring: deque[R] = deque(maxlen=RING_MAX_RECORDS)
         self._unwritten: deque[R] = deque()
 
     def append(self, record: R) -> None:
         """Keep a finished record; the oldest falls out of the ring."""
-        ring = self._ring
-        if len(ring) >= RING_MAX_RECORDS:
-            self._by_id.pop(ring.popleft().request_id, None)
-        ring.append(record)
-        self._by_id[record.request_id] = record
+        self._ring.append(record)
         if self._file is not None:
             if len(self._unwritten) >= UNWRITTEN_MAX_RECORDS:
                 self.dropped += 1
@@ -53,8 +48,11 @@ class RingDecisionLog(Generic[R]):
                 self._unwritten.append(record)
 
     def find(self, request_id: str) -> R | None:
-        """Return the record of a request while it is in the ring."""
-        return self._by_id.get(request_id)
+        """Return the record of a request while it is in the ring.
+
+        A search of half a millisecond: somebody asks now and then, and an index is paid by every request.
+        """
+        return next((record for record in reversed(self._ring) if record.request_id == request_id), None)
 
     def recent(self) -> list[R]:
         """Return the records of the ring, oldest first."""

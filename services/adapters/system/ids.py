@@ -11,29 +11,34 @@ from services.core.inference import RequestId
 
 _POOL_BYTES = 4096
 """One system call yields randomness for 409 ids; a call per id would cost more than the id."""
-_RANDOM_BYTES = 10
+_RANDOM_DIGITS = 20
+_VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+"""The first digit of the clock_seq_hi octet: its two upper bits are fixed, the lower two are random."""
 
 
 class SystemIds:
     """`Ids` port over the kernel's random source."""
 
-    __slots__ = ("_offset", "_pool")
+    __slots__ = ("_digits", "_offset")
 
     def __init__(self) -> None:
-        self._pool = b""
-        self._offset = _POOL_BYTES
+        self._digits = ""
+        self._offset = 0
 
     def request_id(self) -> RequestId:
         """Return a new UUIDv7 as 36 characters of text."""
-        offset = self._offset
-        if offset + _RANDOM_BYTES > len(self._pool):
-            self._pool = os.urandom(_POOL_BYTES)
-            offset = 0
-        self._offset = offset + _RANDOM_BYTES
-        tail = self._pool[offset : offset + _RANDOM_BYTES].hex()
-        stamp = f"{time.time_ns() // 1_000_000:012x}"
-        variant = "89ab"[int(tail[3], 16) & 3]
-        return RequestId(f"{stamp[:8]}-{stamp[8:]}-7{tail[:3]}-{variant}{tail[4:7]}-{tail[7:19]}")
+        start = self._offset
+        end = start + _RANDOM_DIGITS
+        digits = self._digits
+        if end > len(digits):
+            digits = self._digits = os.urandom(_POOL_BYTES).hex()
+            start, end = 0, _RANDOM_DIGITS
+        self._offset = end
+        stamp = "%012x" % (time.time_ns() // 1_000_000)
+        return RequestId(
+            f"{stamp[:8]}-{stamp[8:]}-7{digits[start : start + 3]}-{_VARIANTS[digits[start + 3]]}"
+            f"{digits[start + 4 : start + 7]}-{digits[start + 7 : start + 19]}"
+        )
 
     def token(self, size_bytes: int) -> bytes:
         """Return `size_bytes` unpredictable bytes."""

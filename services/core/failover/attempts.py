@@ -6,6 +6,7 @@ which clusters are unroutable now. The laws stand with the table.
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from services.core.failover import events as ev
 from services.core.failover.effects import (
@@ -44,6 +45,10 @@ PARK_POLL = ms(100)
 
 EXHAUSTED_RETRY_AFTER = seconds(1)
 """Hint to clients of a rejected request: by then the failed cluster has been ejected or is back."""
+
+# Enum members are reached through a descriptor, which costs more than the comparison they serve.
+_PLANNED, _WAITING, _ANSWERING, _DONE = State.PLANNED, State.WAITING, State.ANSWERING, State.DONE
+_ANSWERED: Final = OutcomeKind.ANSWERED
 
 RETRIED_BELOW_500 = frozenset((408, 425, 429))
 
@@ -108,7 +113,7 @@ class Attempts:
         self._commit_at: Instant | None = None
         self._live = 0
         self._tried: tuple[str, ...] = ()
-        self.state = State.PLANNED
+        self.state = _PLANNED
         self.cluster = plan.targets[0]
         self.sent = self.budgeted = 0
         self.redispatched = False
@@ -131,9 +136,9 @@ class Attempts:
     def next_deadline(self) -> Instant | None:
         """When `tick` is due; None only before the start and after the end."""
         state = self.state
-        if state is State.DONE or state is State.PLANNED:
+        if state is _DONE or state is _PLANNED:
             return None
-        if state is State.ANSWERING:
+        if state is _ANSWERING:
             return min(self._total_at, after(self._still_since, self._policy.timeouts.idle))
         due = min(self._total_at, self._wait_until)
         if self._commit_at is not None and (state is State.WAITING or state is State.HELD):
@@ -181,12 +186,11 @@ class Attempts:
         self._live = self.sent
         self._tried += (cluster,)
         self.cluster = cluster
-        self.state = State.WAITING
+        self.state = _WAITING
         timeouts = self._policy.timeouts
         # The first byte of an answer that is no stream comes only when all of it has been generated.
-        wait = (
-            timeouts.first_byte(self._plan.traffic_class) if self._plan.stream else timeouts.first_byte_batch
-        )
+        plan = self._plan
+        wait = timeouts.first_byte(plan.traffic_class) if plan.stream else timeouts.first_byte_batch
         self._wait_until = after(now, wait)
         return Send(cluster, self.sent, redispatch)
 
@@ -230,21 +234,21 @@ class Attempts:
         return RecordOutcome(self.cluster, self._live, kind, retry_after)
 
     def _finish(self, ending: Ending) -> Finish:
-        self.state = State.DONE
+        self.state = _DONE
         self._live = 0
         return Finish(ending)
 
     def _fail(self, reason: DropReason, retry_after: Duration | None = None) -> Effects:
         """End the request with an error of our own, in band once the client has got a head."""
-        if self.state is State.HEARTBEAT or self.state is State.ANSWERING:
+        if self.state is State.HEARTBEAT or self.state is _ANSWERING:
             return (FailInBand(reason), self._finish(Ending.FAILED_IN_BAND))
         return (Reject(reason, retry_after), self._finish(Ending.REJECTED))
 
     def _answer(self, now: Instant, kind: OutcomeKind, retry_after: Duration | None = None) -> Effects:
         """Pass the live attempt's answer on, whatever it is."""
-        self.state = State.ANSWERING
+        self.state = _ANSWERING
         self._still_since = now
-        return (self._outcome(kind, retry_after), CommitHead(self._live))
+        return (RecordOutcome(self.cluster, self._live, kind, retry_after), CommitHead(self._live))
 
     def _abandon(self) -> Effects:
         """Cancel whatever runs; an attempt that was not answered yet says nothing of its cluster."""
@@ -321,10 +325,13 @@ class Attempts:
         return self._answer(now, OutcomeKind.GATEWAY_ERROR)
 
     def _commit(self, _event: AttemptEvent, now: Instant, _unroutable: Unroutable) -> Effects:
-        return self._answer(now, OutcomeKind.ANSWERED)
+        # `_answer`, written out: every request comes this way.
+        self.state = _ANSWERING
+        self._still_since = now
+        return (RecordOutcome(self.cluster, self._live, _ANSWERED), CommitHead(self._live))
 
     def _commit_empty(self, _event: AttemptEvent, now: Instant, _unroutable: Unroutable) -> Effects:
-        return (*self._answer(now, OutcomeKind.ANSWERED), self._finish(Ending.COMPLETED))
+        return (*self._answer(now, _ANSWERED), self._finish(Ending.COMPLETED))
 
     def _commit_early(self, _event: AttemptEvent, _now: Instant, _unroutable: Unroutable) -> Effects:
         self.state = State.HEARTBEAT

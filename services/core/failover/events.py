@@ -61,6 +61,13 @@ class HeadArrived:
 
 
 @value
+class AnswerBegan:
+    """A 2xx head came together with its first event, which is no error: both at once, as most answers do."""
+
+    attempt: int
+
+
+@value
 class FirstEventArrived:
     """The first SSE event, or the first body byte of an answer that is no stream, is here and is no error."""
 
@@ -144,6 +151,7 @@ AttemptEvent = (
     | NotSent
     | ResetBeforeFirstByte
     | HeadArrived
+    | AnswerBegan
     | FirstEventArrived
     | SseErrorFirst
     | BodyFinished

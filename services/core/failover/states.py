@@ -82,6 +82,7 @@ _HEAD_DUE: Mapping[type, Action] = {
     ev.ConnectFailed: Action.RETRY_UNANSWERED,
     ev.NotSent: Action.RETRY_UNANSWERED,
     ev.HeadArrived: Action.JUDGE_HEAD,
+    ev.AnswerBegan: Action.COMMIT,
 }
 _MOVABLE: Mapping[type, Action] = {
     ev.ClusterLost: Action.MOVE_AWAY,

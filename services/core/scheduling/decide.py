@@ -7,10 +7,12 @@ changes here and no clock is read: the same arguments give the same answer.
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Final
 
 from services.core.fleet import Candidate
 from services.core.inference import InferenceRequest, ModelName
 from services.core.outcomes import Decision, DropReason, Explanation, Rejected, Routed, Verdict
+from services.core.residency import ANYWHERE
 from services.core.scheduling.draws import fraction, words
 from services.core.scheduling.filters import REASONS, Member, Stage, refused_at
 from services.core.scheduling.pickers import Choice, Excluded, max_score, score, weighted_draw
@@ -23,6 +25,9 @@ from services.core.units import Instant, since
 
 NOBODY: Excluded = {}
 NOTHING_SENT: InFlight = {}
+
+# Enum members are reached through a descriptor, which costs more than the comparison they serve.
+_WEIGHTED_DRAW: Final = Picker.WEIGHTED_DRAW
 
 _LEFT_LAST = (
     DropReason.SATURATED,
@@ -61,7 +66,7 @@ def decide(
     if model is None:
         return _rejected(prepared, request, DropReason.MODEL_NOT_FOUND)
     rule = request.residency
-    if policy_confirmed_at is not None and not rule.unrestricted:
+    if policy_confirmed_at is not None and rule is not ANYWHERE and not rule.unrestricted:
         age = since(policy_confirmed_at, now)
         if age > prepared.conditions.routing.residency_max_policy_age:
             refusal = _rejected(prepared, request, DropReason.RESIDENCY_UNSATISFIABLE)
@@ -71,7 +76,7 @@ def decide(
         return _rejected(prepared, request, _reason_of(plan.refused_at, request))
     points = words(request.request_id)
     choice: Choice | None
-    if prepared.profile.picker is Picker.WEIGHTED_DRAW:
+    if prepared.profile.picker is _WEIGHTED_DRAW:
         draw = fraction(points[0])
         choice = weighted_draw(plan, points, prepared.regions, excluded, tried, may_try)
     else:

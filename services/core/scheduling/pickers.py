@@ -72,6 +72,8 @@ def _with_fallbacks(
     choice: Choice, plan: Plan, points: Sequence[int], regions: Mapping[str, str], without: Collection[str]
 ) -> Choice:
     """Return `choice` with fallbacks: near ones, then such outside its region, then whoever is left."""
+    if len(plan.members) == 1:
+        return choice
     target, _, passed_over, trial = choice
     taken = [target]
     _fill(plan.near, points, taken, 1 + NEAR_FALLBACKS, without)

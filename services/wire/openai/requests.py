@@ -7,7 +7,6 @@ measured, not kept. The edit (asking for usage in a stream) splices bytes; it do
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import orjson
@@ -15,12 +14,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from services.core.inference import ModelName
 from services.core.units import Tokens
+from services.core.values import value
 from services.wire.status import DoorReason
 
 MAX_MODEL_NAME_BYTES = 256
 """Model names become labels, keys and signed fields; no real one is longer."""
 BYTES_PER_TOKEN = 4
 """Starting ratio of UTF-8 bytes to tokens for English text; an estimate, replaced by measured usage."""
+
+_PLAIN_BYTES_MAX = 64 * 1024
+"""Above it building every value of a body costs more than skipping them saves."""
+_PLAIN_NESTING_MAX = 100
+"""Brackets of a body that cannot be nested deeper than the model's parser goes (200)."""
+_LESS_COMMON = frozenset(("stream_options", "max_completion_tokens", "n"))
 
 _SPLICE = b'"stream_options":{"include_usage":true},'
 _ESCAPED_LETTER = b"\\u006"
@@ -55,7 +61,7 @@ class _Body(BaseModel):
     n: Annotated[int, Field(ge=1)] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReadBody:
     """What routing needs from one body.
 
@@ -80,12 +86,55 @@ def read_body(body: bytes) -> ReadBody:
     A repeated top-level `model` key is refused: parsers disagree on which one counts, and a grant must
     not be checked against one model while another is served. Invalid UTF-8 is invalid JSON (RFC 8259).
     """
+    read = _read_plain(body) if len(body) <= _PLAIN_BYTES_MAX else None
+    if read is None:
+        read = _read_strictly(body)
+    if body.count(_MODEL_KEY) != 1 or _ESCAPED_LETTER in body:
+        _refuse_repeated_model(body)
+    return read
+
+
+def _read_plain(body: bytes) -> ReadBody | None:
+    """Read a small body in which nothing is out of the ordinary; None for any other.
+
+    What is refused, and with which words, is the model's to say. For bodies as chats send them this
+    takes 1.2 us, the model 3 us; in a large one the model skips what this would build.
+    """
+    if body.count(b"{") + body.count(b"[") > _PLAIN_NESTING_MAX:
+        return None
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    if fields.__class__ is not dict:
+        return None
+    model, stream = fields.get("model"), fields.get("stream", False)
+    if (
+        model.__class__ is not str
+        or not 0 < len(model) <= MAX_MODEL_NAME_BYTES
+        or stream.__class__ is not bool
+    ):
+        return None
+    if not _LESS_COMMON.isdisjoint(fields):
+        return None
+    limit: Tokens | None = fields.get("max_tokens")
+    if limit is not None and (limit.__class__ is not int or limit < 0):
+        return None
+    return ReadBody(
+        model=ModelName(model),
+        stream=stream,
+        usage_requested=False,
+        has_stream_options=b'"stream_options"' in body,
+        prompt_tokens=Tokens(len(body) // BYTES_PER_TOKEN + 1),
+        max_output_tokens=limit,
+    )
+
+
+def _read_strictly(body: bytes) -> ReadBody:
     try:
         parsed: _Body = _validate(body)
     except ValidationError as error:
         raise _explain(error) from None
-    if body.count(_MODEL_KEY) != 1 or _ESCAPED_LETTER in body:
-        _refuse_repeated_model(body)
     options = parsed.stream_options
     limit = parsed.max_completion_tokens if parsed.max_completion_tokens is not None else parsed.max_tokens
     return ReadBody(

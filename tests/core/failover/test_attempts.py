@@ -48,6 +48,15 @@ from tests.core.failover.conversations import (
 )
 
 
+def test_an_answer_that_began_well_is_committed_in_one_step() -> None:
+    attempts = begun()
+    assert attempts.apply(ev.AnswerBegan(1), at(0.2)) == (
+        outcome("a1", 1, OutcomeKind.ANSWERED),
+        CommitHead(1),
+    )
+    assert attempts.apply(ev.BodyFinished(1), at(0.3)) == (Finish(Ending.COMPLETED),)
+
+
 def test_the_head_is_held_until_the_first_event_and_then_the_answer_flows() -> None:
     attempts = held()
     assert attempts.apply(ev.FirstEventArrived(1), at(0.2)) == (

@@ -1,6 +1,7 @@
 """Reading bodies: what is extracted, what is refused and how, and that the edit only splices."""
 
 import contextlib
+import dataclasses
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.core.inference import ModelName
+from services.core.units import Tokens
 from services.wire.openai.requests import BadBodyError, ask_for_usage, model_list, read_body
 from services.wire.status import DoorReason
 
@@ -113,6 +115,32 @@ def test_the_edit_changes_nothing_else(fields: dict[str, Any]) -> None:
     text = json.dumps({**fields, "model": "m", "stream": True}).encode()
     edited = ask_for_usage(text, read_body(text))
     assert json.loads(edited) == {**json.loads(text), "stream_options": {"include_usage": True}}
+
+
+plain_fields = st.fixed_dictionaries(
+    {"model": st.sampled_from(["m", "", "x" * 256, "x" * 257, None, 7, "é"])},
+    optional={
+        "stream": st.sampled_from([True, False, None, "yes", 1]),
+        "max_tokens": st.sampled_from([None, 0, 5, -1, 1.5, True, 2**70, "5"]),
+        "n": st.sampled_from([None, 1, 2, 0]),
+        "stream_options": st.sampled_from([None, {}, {"include_usage": True}]),
+        "messages": st.sampled_from([[], [{"content": "{[" * 120}], [[]] * 120]),
+    },
+)
+
+
+@given(plain_fields)
+def test_the_short_way_reads_what_the_model_reads(fields: dict[str, Any]) -> None:
+    """A body reads the same, or is refused with the same words, whether it takes the short way or is too large for it."""
+    small = json.dumps(fields).encode()
+
+    def outcome(text: bytes) -> object:
+        try:
+            return dataclasses.replace(read_body(text), prompt_tokens=Tokens(0))
+        except BadBodyError as error:
+            return (error.reason, error.message, error.param)
+
+    assert outcome(small) == outcome(small + b" " * (1 << 16))
 
 
 @given(st.binary(max_size=300))
