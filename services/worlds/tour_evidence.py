@@ -25,14 +25,13 @@ class Watch:
     def __init__(self, world: World) -> None:
         self.sightings: list[Sighting] = []
         self.lag = Duration(0)
-        self.lag_ever = Duration(0)
         self._world = world
         self._known: dict[tuple[str, str], tuple[HealthState, Instant]] = {}
 
     async def look_for_ever(self) -> None:
         """Sample the views."""
         while True:
-            self._look()
+            self.look()
             await self._world.clock.sleep(LOOK_EVERY)
 
     async def measure_lag_for_ever(self) -> None:
@@ -41,14 +40,11 @@ class Watch:
         while True:
             before = clock.now()
             await clock.sleep(LAG_PERIOD)
-            late = Duration(clock.now() - before - LAG_PERIOD)
-            self.lag = max(self.lag, late)
-            self.lag_ever = max(self.lag_ever, late)
+            self.lag = Duration(max(self.lag, clock.now() - before - LAG_PERIOD))
 
-    def reset_lag(self) -> Duration:
-        """Return the worst lateness so far and begin anew."""
-        worst, self.lag = self.lag, Duration(0)
-        return worst
+    def reset_lag(self) -> None:
+        """Forget the worst lateness so far."""
+        self.lag = Duration(0)
 
     def sees(self, router: str, clusters: Collection[str], states: Collection[HealthState]) -> bool:
         """Return whether a router holds each of `clusters` to be in one of `states`."""
@@ -61,7 +57,8 @@ class Watch:
         found = [self._known.get(pair) for pair in pairs]
         return all(known is not None and known[0] in trusted and known[1] > instant for known in found)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Note what has changed since the last look."""
         now = self._world.clock.now()
         for name, region in self._world.regions.items():
             for cluster, record in region.router.view.state.clusters.items():
