@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from services.adapters.grpc.metadata import (
     DROP_REASON,
@@ -18,6 +19,7 @@ from services.adapters.grpc.metadata import (
     AmbiguousMetadataError,
     single,
 )
+from services.adapters.grpc.reading import UNREADABLE
 from services.adapters.ports import AdapterError, UnreachableError
 from services.core.outcomes import DropReason
 from services.core.units import Duration
@@ -27,6 +29,7 @@ from services.wire.status import STATUS, DoorReason
 
 _LOG = logging.getLogger(__name__)
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+_NO_MESSAGE = "request: the bytes are no message of this method"
 _AWAY = frozenset((grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED))
 
 RequestT = TypeVar("RequestT")
@@ -70,6 +73,8 @@ def guard_unary(
     """Wrap a unary handler: unreadable requests are INVALID_ARGUMENT, unforeseen exceptions INTERNAL."""
 
     async def guarded(request: RequestT, context: Context) -> ResponseT:
+        if request is UNREADABLE:
+            await refuse(context, DoorReason.INVALID_VALUE, _NO_MESSAGE)
         try:
             return await handler(request, context)
         except grpc.aio.AbortError:
@@ -86,6 +91,8 @@ def guard_stream(
     """Wrap a handler that yields answers, as `guard_unary` does; `RequestT` may itself be an iterator."""
 
     async def guarded(request: RequestT, context: Context) -> AsyncIterator[ResponseT]:
+        if request is UNREADABLE:
+            await refuse(context, DoorReason.INVALID_VALUE, _NO_MESSAGE)
         try:
             async for response in handler(request, context):
                 yield response
@@ -118,6 +125,8 @@ def translated(error: grpc.aio.AioRpcError, what: str) -> AdapterError:
 
 
 async def _answer_fault(context: Context, error: Exception) -> NoReturn:
+    if isinstance(error, DecodeError):
+        await refuse(context, DoorReason.INVALID_VALUE, _NO_MESSAGE)
     if isinstance(error, UndecodableError):
         await refuse(context, DoorReason.INVALID_VALUE, str(error))
     if isinstance(error, AmbiguousMetadataError):

@@ -12,6 +12,7 @@ What is served is handed in as doors; nothing here knows a method. `grpc.health.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
@@ -19,6 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from services.adapters.grpc.binding import Listen, bind_error, check
+from services.adapters.grpc.reading import Registry
 from services.core.units import NS_PER_S, Duration
 
 MAX_MESSAGE_BYTES = 4 << 20
@@ -41,7 +43,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """One service: its descriptor, and how its handlers are added to a server."""
+    """One service: its descriptor, and how its handlers, which must be guarded ones, are added to a server."""
 
     service: ServiceDescriptor
     register: Callable[[grpc.aio.Server], None]
@@ -66,8 +68,9 @@ class GrpcServer:
                 ("grpc.keepalive_permit_without_calls", 1),
             ),
         )
+        registry = cast("grpc.aio.Server", Registry(self._server))
         for door in doors:
-            door.register(self._server)
+            door.register(registry)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [door.service.full_name for door in doors]
         reflection.enable_server_reflection(

@@ -1,6 +1,6 @@
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -52,6 +52,29 @@ async def test_an_unreadable_request_is_an_invalid_argument(
     assert isinstance(error, CallRefusedError)
     assert (error.code, error.reason, error.retry_after_ms) == (3, "invalid_value", None)
     assert str(error) == "Route: route request: model is missing"
+
+
+@pytest.mark.parametrize("method", ["Route", "WatchFleet", "RouteStream"])
+async def test_bytes_that_are_no_message_are_an_invalid_argument_and_cost_no_traceback(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever can reach the port can send any bytes; the log must not grow with each of them."""
+    garbage: Any = b"\xff\xff"
+    server = GrpcServer(Listen(), [Router().door()])
+    await server.start()
+    async with open_channel(f"127.0.0.1:{server.port}") as channel:
+        path = f"/gir.v1.GlobalRouter/{method}"
+        calls: dict[str, Any] = {
+            "Route": lambda: channel.unary_unary(path)(garbage),
+            "WatchFleet": lambda: channel.unary_stream(path)(garbage).read(),
+            "RouteStream": lambda: channel.stream_stream(path)(iter((garbage,))).read(),
+        }
+        with caplog.at_level(logging.DEBUG), pytest.raises(grpc.aio.AioRpcError) as failed:
+            await calls[method]()
+    await server.stop(Duration(0))
+    assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert failed.value.details() == "request: the bytes are no message of this method"
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 async def test_two_bearer_tokens_are_unauthenticated(
