@@ -124,20 +124,17 @@ def test_a_picker_whose_port_is_taken_says_so(
 # --- Servers that are away -------------------------------------------------------------------------------
 
 
-def test_a_projector_without_kafka_ends_with_3(
-    start_gir: Start, tmp_path: Path, new_port: Port, redis_server: RedisServer
+def test_a_projector_without_one_of_its_servers_names_it_and_ends_with_3(
+    start_gir: Start, tmp_path: Path, new_port: Port, kafka_server: KafkaServer, redis_server: RedisServer
 ) -> None:
-    settings = projector(new_port, f"127.0.0.1:{new_port()}", redis_server.url)
-    process = start_gir("projector", "--config", write(tmp_path, "projector.yaml", settings))
-    refused(process, UNREACHABLE, "gir projector: the bus was not reached within 10 s")
-
-
-def test_a_projector_without_redis_ends_with_3(
-    start_gir: Start, tmp_path: Path, new_port: Port, kafka_server: KafkaServer
-) -> None:
-    settings = projector(new_port, kafka_server.bootstrap, f"redis://127.0.0.1:{new_port()}/0")
-    process = start_gir("projector", "--config", write(tmp_path, "projector.yaml", settings))
-    refused(process, UNREACHABLE, "gir projector: the store was not reached within 10 s")
+    no_bus = projector(new_port, f"127.0.0.1:{new_port()}", redis_server.url)
+    no_store = projector(new_port, kafka_server.bootstrap, f"redis://127.0.0.1:{new_port()}/0")
+    without = {
+        away: start_gir("projector", "--config", write(tmp_path, f"{away}.yaml", settings), name=away)
+        for away, settings in (("bus", no_bus), ("store", no_store))
+    }
+    for away, process in without.items():
+        refused(process, UNREACHABLE, f"gir projector: the {away} was not reached within 10 s")
 
 
 def test_apply_without_kafka_ends_with_3(start_gir: Start, tmp_path: Path, new_port: Port) -> None:
