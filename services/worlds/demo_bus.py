@@ -5,7 +5,7 @@ instant they were handed to the bus, because a failover is judged from the last 
 built here.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection
 from typing import Protocol
 
@@ -31,11 +31,15 @@ ASK_AGAIN = ms(250)
 """How often a part that does not answer is asked again while the world waits for it."""
 
 
+KEPT_REPORTS = 4096
+"""Seven minutes of a cluster that reports as often as it may: longer than any tour, and nothing to a demo of days."""
+
+
 class SendLog:
-    """When each cluster handed a report to the bus, oldest first."""
+    """When each cluster handed its last reports to the bus, oldest first."""
 
     def __init__(self) -> None:
-        self.sent: defaultdict[str, list[Instant]] = defaultdict(list)
+        self.sent: defaultdict[str, deque[Instant]] = defaultdict(lambda: deque(maxlen=KEPT_REPORTS))
 
     def last_before(self, cluster: str, instant: Instant) -> Instant | None:
         """Return the last report of `cluster` sent before `instant`."""

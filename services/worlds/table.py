@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from services.core.fleet import HealthState
@@ -86,10 +87,13 @@ def flags(*, draining: bool, ejected: bool, mismatch: bool) -> tuple[str, ...]:
 
 def rich_table(clusters: Sequence[ClusterRow], caption: str) -> Table:
     """Return the table."""
-    table = Table(caption=caption, caption_justify="left")
+    # Lean, so that it fits a terminal of 80 columns: a cut name is no name.
+    table = Table(
+        caption=caption, caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
     for column in ("cluster", "region", "jurisdiction", "state"):
-        table.add_column(column)
-    for column in ("pods ready", "running", "waiting", "silent ms", "ramp"):
+        table.add_column(column, no_wrap=True)
+    for column in ("ready", "running", "waiting", "silent ms", "ramp"):
         table.add_column(column, justify="right")
     for row in clusters:
         style = _STYLES[row.state]
