@@ -13,6 +13,10 @@ from typing import NamedTuple
 MAX_KNOWN_LABEL_SETS = 4096
 """Label blocks repeat on every scrape of every pod, so each is decoded once. LoRA label sets come and go:
 past this number the table is emptied instead of growing for ever."""
+MAX_KNOWN_BLOCK_BYTES = 4096
+"""A longer label block is decoded each time: kept, a page of its own length per scrape would fill the memory."""
+MAX_LABELS = 128
+"""Labels of one series; engines use a dozen. A series with more is skipped: each label costs a step."""
 
 # Possessive quantifiers keep a hostile line linear: a part that matched is never tried again shorter.
 _REST = re.compile(
@@ -97,7 +101,7 @@ class Selection:
         labels = self._known_labels.get(key)
         if labels is None:
             labels = _decode_labels(block)
-            if labels is not None:
+            if labels is not None and len(key) <= MAX_KNOWN_BLOCK_BYTES:
                 if len(self._known_labels) >= MAX_KNOWN_LABEL_SETS:
                     self._known_labels.clear()
                 self._known_labels[key] = labels
@@ -112,7 +116,9 @@ def _opens_line(page: bytes, start: int) -> bool:
 def _decode_labels(block: bytes) -> Labels | None:
     labels: dict[str, str] = {}
     at = 0
-    while at < len(block):
+    for _ in range(MAX_LABELS + 1):
+        if at >= len(block):
+            return labels
         pair = _LABEL.match(block, at)
         if pair is None:
             return labels if not block[at:].strip() else None
@@ -121,4 +127,4 @@ def _decode_labels(block: bytes) -> Labels | None:
             value = _ESCAPE.sub(lambda match: _UNESCAPED[match[1]], value)
         labels[pair[1].decode()] = value
         at = pair.end()
-    return labels
+    return None

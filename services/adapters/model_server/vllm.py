@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from services.adapters.model_server.exposition import Labels, Selection
 from services.core.pods.reading import BucketCounts, EngineIdentity, EngineReading
+from services.wire.messages import MAX_TEXT_CHARS
 
 ENGINE = "vllm"
 MINIMUM_VERSION = (0, 9, 2)
@@ -24,6 +25,15 @@ KV_USE_ELDER = "vllm:gpu_cache_usage_perc"
 LORA = "vllm:lora_requests_info"
 CACHE = "vllm:cache_config_info"
 TTFT = "vllm:time_to_first_token_seconds_bucket"
+
+VALUE_MAX = 1e9
+"""No server has as many requests or observations of one bucket; a larger number is no reading, and sums of
+such numbers would fit no report."""
+MAX_SAMPLES = 8192
+"""A page of 64 ranks has about 2,000 wanted samples; one with more is refused whole, as reading it would hold
+up every other pod."""
+MAX_ADAPTERS = 4096
+"""More names than a server can hold adapters; reports cut their lists far below it."""
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 _NUMBER = re.compile(r"\d{1,12}")
@@ -44,7 +54,11 @@ class VllmReader:
         The histogram is most of the work; without `with_ttft` it is left unread and `ttft` is None.
         """
         series: dict[str, list[tuple[Labels, float]]] = {}
-        for sample in (self._load_and_ttft if with_ttft else self._load).samples(page):
+        samples = (self._load_and_ttft if with_ttft else self._load).samples(page)
+        for count, sample in enumerate(samples):
+            if count == MAX_SAMPLES:
+                series.clear()
+                break
             series.setdefault(sample.name, []).append((sample.labels, sample.value))
         waiting = _total(series.get(WAITING, ()))
         running = _total(series.get(RUNNING, ()))
@@ -90,7 +104,11 @@ def _maximum(series: _Series) -> float | None:
 
 
 def _sound(series: _Series) -> bool:
-    return all(math.isfinite(value) and value >= 0 for _, value in series)
+    return all(_sensible(value) for _, value in series)
+
+
+def _sensible(value: float) -> bool:
+    return 0 <= value <= VALUE_MAX  # False for NaN too
 
 
 def _adapters(series: _Series) -> tuple[frozenset[str], frozenset[str], int | None]:
@@ -107,7 +125,10 @@ def _adapters(series: _Series) -> tuple[frozenset[str], frozenset[str], int | No
 
 
 def _names(text: str) -> frozenset[str]:
-    return frozenset(name for part in text.split(",") if (name := part.strip()))
+    """Return the names that a report can carry: one that it cannot would make all of it unreadable."""
+    parts = (part.strip() for part in text.split(","))
+    names = {name for name in parts if 0 < len(name) <= MAX_TEXT_CHARS and name.isprintable()}
+    return frozenset(names if len(names) <= MAX_ADAPTERS else sorted(names)[:MAX_ADAPTERS])
 
 
 def _number(text: str | None) -> int | None:
@@ -127,7 +148,7 @@ def _histogram(series: _Series) -> BucketCounts | None:
     counts: dict[float, float] = {}
     for labels, value in series:
         bound = _bound(labels.get("le", ""))
-        if bound is None or not math.isfinite(value) or value < 0:
+        if bound is None or not _sensible(value):
             return None
         counts[bound] = counts.get(bound, 0.0) + value
     if math.inf not in counts:

@@ -168,3 +168,16 @@ def test_hostile_lines_take_linear_work() -> None:
     junk = '\\"{},= a""{{\\' * (1 << 17)
     page = f"vllm:num_requests_waiting{{{junk}\nvllm:kv_cache_usage_perc 0.5\n"
     assert read(page)[-1] == Sample(KV, {}, 0.5)
+
+
+def test_f010_label_blocks_are_bounded_in_labels_and_long_ones_are_not_kept() -> None:
+    """What one hostile page costs is bounded, and nothing of it stays behind."""
+    most = ",".join(f'a{number}="x"' for number in range(exposition.MAX_LABELS))
+    selection = Selection("vllm:", (WAITING,))
+    long = f'vllm:num_requests_waiting{{a="{"x" * exposition.MAX_KNOWN_BLOCK_BYTES}"}} 1\n'.encode()
+    assert [sample.value for sample in selection.samples(long)] == [1.0]
+    assert not selection._known_labels
+    assert len(read(f"vllm:num_requests_waiting{{{most}}} 1\n")[0].labels) == exposition.MAX_LABELS
+    assert read(f'vllm:num_requests_waiting{{{most},b="x"}} 1\nvllm:kv_cache_usage_perc 0.5\n') == [
+        Sample(KV, {}, 0.5)
+    ]

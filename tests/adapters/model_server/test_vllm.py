@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.adapters.model_server import vllm
 from services.adapters.model_server.vllm import CACHE, KV_USE, RUNNING, WAITING, VllmReader, identify
 from services.core.pods.reading import BucketCounts, EngineIdentity, EngineReading
 from tests.adapters.model_server.pages import vllm_page
@@ -204,3 +205,33 @@ def test_the_histogram_is_left_unread_when_nobody_asks_and_nothing_else_changes(
     whole = reader.read(page)
     assert whole.ttft is not None
     assert reader.read(page, with_ttft=False) == replace(whole, ttft=None)
+
+
+@pytest.mark.parametrize("value", ["1e300", "1.7e308", "1e10"])
+def test_f008_a_finite_number_that_no_server_can_have_is_unknown(value: str) -> None:
+    """A sum of such numbers fits no report, or not even a float."""
+    reading = read(
+        f'vllm:num_requests_waiting{{engine="0"}} {value}\nvllm:num_requests_waiting{{engine="1"}} {value}\n'
+        f"vllm:num_requests_running 3\nvllm:kv_cache_usage_perc {value}\n"
+        f'vllm:time_to_first_token_seconds_bucket{{le="+Inf"}} {value}\n'
+    )
+    assert (reading.waiting, reading.running, reading.kv_use, reading.ttft) == (None, 3, None, None)
+
+
+def test_f005_adapter_names_that_no_report_can_carry_are_left_out() -> None:
+    long, fits = "x" * 257, "x" * 256
+    reading = read(
+        f'vllm:lora_requests_info{{max_lora="4",running_lora_adapters="a\\nb,ok,{long},{fits}",'
+        'waiting_lora_adapters="\x07,w"} 1\n'
+    )
+    assert reading.active_adapters == {"ok", fits}
+    assert reading.waiting_adapters == {"w"}
+
+
+def test_f010_adapter_names_and_samples_of_one_page_are_bounded() -> None:
+    names = ",".join(f"a{number:05}" for number in range(vllm.MAX_ADAPTERS + 1))
+    lora = f'vllm:lora_requests_info{{max_lora="4",running_lora_adapters="{names}"}} 1\n'
+    assert len(read(lora).active_adapters) == vllm.MAX_ADAPTERS
+    flood = "".join(f'vllm:num_requests_waiting{{engine="{rank}"}} 1\n' for rank in range(vllm.MAX_SAMPLES))
+    assert read(flood).waiting == vllm.MAX_SAMPLES
+    assert read(flood.encode() + vllm_page()).missing == (WAITING, RUNNING, KV_USE)
