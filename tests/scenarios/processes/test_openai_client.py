@@ -9,7 +9,7 @@ from openai.types.chat import ChatCompletionUserMessageParam
 from tests.scenarios.processes.fleet import ProcessFleet
 from tests.scenarios.processes.plan import EU, JURISDICTIONS, LARGE, SMALL
 
-pytestmark = pytest.mark.scenario
+pytestmark = [pytest.mark.scenario, pytest.mark.timeout(240)]
 
 ASK: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": "Say something."}]
 TOKENS = 12

@@ -19,7 +19,7 @@ from services.wire.hand_off import HandOff, derive_key, sign
 from tests.scenarios.processes.fleet import ProcessFleet
 from tests.scenarios.processes.plan import EU, SMALL, TENANT
 
-pytestmark = pytest.mark.scenario
+pytestmark = [pytest.mark.scenario, pytest.mark.timeout(240)]
 
 CLOCK = SystemClock()
 HOUR_MS = 3_600_000
