@@ -12,7 +12,7 @@ import platform
 import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ from services.core.residency import ANYWHERE, ResidencyRule
 from services.core.scheduling.decide import decide
 from services.core.scheduling.prepare import Prepared, prepare
 from services.core.units import Instant, WallMs
+from services.worlds import bench_route_grpc
+from services.worlds.bench_route_grpc import GrpcBenchOptions
 
 MODEL: Final = ModelName("bench")
 PLACES: Final = tuple(
@@ -55,6 +57,7 @@ class RouteBenchOptions:
     rounds: int = 15
     decisions: int = 2000
     calls: int = 200
+    grpc: GrpcBenchOptions = field(default_factory=GrpcBenchOptions)
 
 
 def fleet_of(clusters: int) -> Prepared:
@@ -158,7 +161,9 @@ def run(
     """Measure and return the benchmark's one JSON object.
 
     `decide.<n>` is microseconds per decision over n clusters, its reference the bare unary round trip;
-    `decide.growth` the largest fleet's decision, its reference the smallest fleet's.
+    `decide.growth` the largest fleet's decision, its reference the smallest fleet's; `Route` and
+    `RouteStream` requests per second of the router process, their reference an empty handler's. Raises
+    BenchError.
     """
     chosen = options or RouteBenchOptions()
     decisions, trip = asyncio.run(_measure(chosen, progress))
@@ -173,5 +178,6 @@ def run(
         "figures": [
             *(_figure(f"decide.{size}", decisions[size], "us", trip) for size in chosen.sizes),
             _figure("decide.growth", decisions[largest], "us", decisions[smallest]),
+            *bench_route_grpc.run(chosen.grpc, progress),
         ],
     }
