@@ -74,6 +74,19 @@ class Death:
     until: Instant
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Bus and stores away, and back. `watched` are the (router, cluster) pairs that were trusted before.
+
+    `caught_up_at`: when each of them had been heard again, None: not in time.
+    """
+
+    cut_at: Instant
+    restored_at: Instant
+    caught_up_at: Instant | None
+    watched: frozenset[tuple[str, str]]
+
+
 def steady(samples: Sequence[Sample], clusters: Collection[str], start: Instant, end: Instant) -> Claim:
     """Claim: of what was sent and ended between `start` and `end` all was answered, and every cluster took part."""
     asked = [s for s in samples if start <= s.sent_at and s.ended_at is not None and s.ended_at < end]
@@ -182,31 +195,26 @@ def last_request_within_3s(
 
 
 def bus_outage_unnoticed(
-    samples: Sequence[Sample],
-    sightings: Sequence[Sighting],
-    cut_at: Instant,
-    restored_at: Instant,
-    caught_up_at: Instant | None,
-    watched: Collection[tuple[str, str]],
+    samples: Sequence[Sample], sightings: Sequence[Sighting], outage: Outage, clusters: Collection[str]
 ) -> Claim:
-    """Claim: without bus and store nobody's request fails, and the view catches up when they are back.
-
-    `watched` are the (router, cluster) pairs that must be cut off, and be heard again.
-    """
+    """Claim: without bus and store nobody's request fails, and the view catches up when they are back."""
+    cut_at, restored_at, caught_up_at = outage.cut_at, outage.restored_at, outage.caught_up_at
     end = caught_up_at if caught_up_at is not None else Instant(restored_at + CATCH_UP_LIMIT)
     touched = [s for s in samples if _touches(s, cut_at, end)]
     failed = [s for s in touched if s.failed]
     leaked = [s for s in sightings if cut_at + BUS_SETTLE < s.heard_at < restored_at]
-    during = [s for s in sightings if cut_at <= s.at < end]
+    during = [s for s in sightings if cut_at <= s.at < end and (s.router, s.cluster) in outage.watched]
     stale = {(s.router, s.cluster) for s in during if s.state is HealthState.STALE}
     lost = {(s.router, s.cluster) for s in during if s.state is HealthState.UNHEALTHY}
-    missed = set(watched) - stale
+    missed = outage.watched - stale
+    unwatched = sorted(set(clusters) - {cluster for _, cluster in outage.watched})
     catch_up_ms = math.inf if caught_up_at is None else in_ms(caught_up_at - restored_at)
     figures: dict[str, Figure] = {
         "requests": len(touched),
         "failed": len(failed),
         "outage_ms": round(in_ms(restored_at - cut_at), 1),
         "reports_that_arrived": len(leaked),
+        "views_watched": len(outage.watched),
         "views_cut_off": len(stale),
         "clusters_lost": len(lost),
         "catch_up_ms": round(catch_up_ms, 1) if caught_up_at is not None else "never",
@@ -218,6 +226,7 @@ def bus_outage_unnoticed(
         (len(touched) >= REQUESTS_MIN, f"only {len(touched)} requests were sent"),
         (not leaked, f"{len(leaked)} reports arrived although the bus was cut"),
         (not missed, f"{len(missed)} views never missed a report"),
+        (not unwatched, f"no router trusted {', '.join(unwatched)} before the outage"),
         (not lost, f"{len(lost)} views lost a living cluster"),
         (catch_up_ms <= in_ms(CATCH_UP_LIMIT), "the view did not catch up"),
     )

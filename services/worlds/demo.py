@@ -265,6 +265,8 @@ def log_to(file: Path) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # One line per probe says nothing that the fleet's own moves do not.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    # What it says of a bus that is away, our own clients say in one line each.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.adapters.system.tasks import TaskScope
-from services.core.fleet import HealthState
 from services.core.inference import ModelName
 from services.core.policy import HealthPolicy
 from services.core.units import Duration, Instant, after, in_ms, ms, seconds, since
@@ -23,6 +22,7 @@ from services.worlds.claims import (
     CATCH_UP_LIMIT,
     Claim,
     Death,
+    Outage,
     bus_outage_unnoticed,
     last_request_within_3s,
     region_death_no_error,
@@ -32,7 +32,7 @@ from services.worlds.claims_return import SHARE_BIN, Return, ramped_return
 from services.worlds.demo import Demo, DemoOptions, running_demo, told_to_stop
 from services.worlds.load import Crowd, Load, Shape
 from services.worlds.topology import LARGE_MODEL, REGIONS, SMALL_MODEL, WorldPlan
-from services.worlds.tour_evidence import LAG_LIMIT, Watch, dispatches_of
+from services.worlds.tour_evidence import LAG_LIMIT, TRUSTED, Watch, dispatches_of
 from services.worlds.tour_network import SwitchedLoop
 
 DYING: Final = "us-east"
@@ -48,6 +48,7 @@ RAMP_WINDOW: Final = seconds(20)
 UNKIND_MOMENT: Final = seconds(10)
 RETURN_LIMIT: Final = seconds(60)
 """Five trials of one request in forty take about ten seconds at this load; a draw may be unlucky for long."""
+SETTLE_LIMIT: Final = seconds(10)
 LOOK_AGAIN: Final = ms(10)
 RUNS_MAX: Final = 3
 
@@ -157,9 +158,7 @@ class Story:
 
     async def play(self) -> list[Claim]:
         """Play every chapter and return the claims. Raises `TooSlowError`, `StoppedError`."""
-        # What start-up made lives as long as the process; a full collection over it would stop the loop.
         gc.collect()
-        gc.freeze()
         self._scope.spawn(self._watch.look_for_ever(), "watch")
         self._scope.spawn(self._watch.measure_lag_for_ever(), "lag")
         try:
@@ -179,7 +178,9 @@ class Story:
     # --- Chapters -------------------------------------------------------------------------------------
 
     async def _chapter_steady(self) -> tuple[Instant, Instant]:
-        self._tell("steady load at three doors: streams, long answers, bodies of 1 MB; clients never retry")
+        self._chapter(
+            "steady load at three doors: streams, long answers, bodies of 1 MB; clients never retry"
+        )
         await self._wait(seconds(1))
         self._watch.reset_lag()
         start = self._clock.now()
@@ -195,7 +196,7 @@ class Story:
         else:
             await self._world.kill(DYING)
         dead_at = self._clock.now()
-        self._tell(f"{DYING} has died ({how}); its own clients are cut off with it")
+        self._chapter(f"{DYING} has died ({how}); its own clients are cut off with it")
         await self._load.drop(DYING)
         await self._wait(Duration(DEAD - since(killed_at, self._clock.now())))
         if self._options.black_hole:
@@ -209,25 +210,34 @@ class Story:
             f"{DYING} is back on the same ports; the policy's ramp lasts {in_ms(RAMP_WINDOW) / 1000:.0f} s"
         )
         self._load.start([crowd for crowd in CROWDS if crowd.door == DYING], self._ports)
-        trusted = (HealthState.HEALTHY, HealthState.DEGRADED)
-        came_back = await self._until(lambda: self._watch.sees(WITNESS, self._dying, trusted), RETURN_LIMIT)
+        came_back = await self._until(lambda: self._watch.sees(WITNESS, self._dying, TRUSTED), RETURN_LIMIT)
         if came_back:
             self._tell(f"{WITNESS} has tried {DYING} and trusts it again; its share grows")
         await self._wait(Duration(RAMP_WINDOW + SHARE_BIN))
         return returned_at, self._clock.now()
 
-    async def _chapter_outage(self) -> tuple[Instant, Instant, Instant | None]:
+    async def _chapter_outage(self) -> Outage:
+        # On a busy machine a router may keep a cluster away that it has seen die too often of late.
+        await self._until(lambda: len(self._trusted()) == len(self._pairs()), SETTLE_LIMIT)
+        watched = self._trusted()
         cut_at = self._clock.now()
         self._demo.parts.cut()
-        self._tell("bus and stores are gone")
+        self._chapter("bus and stores are gone")
         await self._wait(OUTAGE)
         restored_at = self._clock.now()
         self._demo.parts.restore()
-        self._tell("bus and stores are back")
-        caught_up = await self._until(
-            lambda: self._watch.heard_since(restored_at, self._pairs()), CATCH_UP_LIMIT
-        )
-        return cut_at, restored_at, self._clock.now() if caught_up else None
+        self._chapter("bus and stores are back")
+        caught_up = await self._until(lambda: self._watch.heard_since(restored_at, watched), CATCH_UP_LIMIT)
+        return Outage(cut_at, restored_at, self._clock.now() if caught_up else None, watched)
+
+    def _chapter(self, title: str) -> None:
+        """Begin a chapter. What is alive now is set aside from the garbage collector.
+
+        Two dozen services share one heap here, and a full collection over all of it would stop each of them
+        for as long as it takes over all; a process of its own has a twentieth of it.
+        """
+        gc.freeze()
+        self._tell(title)
 
     # --- Judging --------------------------------------------------------------------------------------
 
@@ -236,7 +246,7 @@ class Story:
         calm: tuple[Instant, Instant],
         death: Death,
         back: tuple[Instant, Instant],
-        outage: tuple[Instant, Instant, Instant | None],
+        outage: Outage,
     ) -> list[Claim]:
         samples, sightings, world = self._load.samples, self._watch.sightings, self._world
         streams = {sample.request_id for sample in samples if sample.shape.stream}
@@ -253,7 +263,7 @@ class Story:
             region_death_no_error(samples, dispatches, SURVIVORS, death),
             last_request_within_3s(dispatches, sightings, last_reports, SURVIVORS, death),
             ramped_return(dispatches, sightings, self._return(*back)),
-            bus_outage_unnoticed(samples, sightings, *outage, self._pairs()),
+            bus_outage_unnoticed(samples, sightings, outage, clusters),
         ]
 
     def _return(self, returned_at: Instant, until: Instant) -> Return:
@@ -271,6 +281,13 @@ class Story:
         serving = {cluster: capacity for cluster, capacity in capacities.items() if capacity}
         policy = self._world.plan.policy.health
         return Return(self._dying, WITNESS, LARGE_MODEL, serving, returned_at, until, policy)
+
+    def _trusted(self) -> frozenset[tuple[str, str]]:
+        return frozenset(
+            (router, cluster)
+            for router, cluster in self._pairs()
+            if self._watch.sees(router, (cluster,), TRUSTED)
+        )
 
     def _pairs(self) -> list[tuple[str, str]]:
         return [(region, plan.picker.cluster) for region in REGIONS for plan in self._world.plan.clusters]

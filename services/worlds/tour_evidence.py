@@ -18,6 +18,8 @@ LAG_PERIOD = ms(10)
 LAG_LIMIT = ms(250)
 """From this on the health table itself discards what it measured, so a run proves nothing."""
 
+TRUSTED = frozenset({HealthState.HEALTHY, HealthState.DEGRADED})
+
 
 class Watch:
     """Notes each change of a router's belief about a cluster. `lag` is the worst lateness since `reset_lag`."""
@@ -53,9 +55,8 @@ class Watch:
 
     def heard_since(self, instant: Instant, pairs: Iterable[tuple[str, str]]) -> bool:
         """Return whether each (router, cluster) has had a live report since `instant` and is trusted."""
-        trusted = (HealthState.HEALTHY, HealthState.DEGRADED)
         found = [self._known.get(pair) for pair in pairs]
-        return all(known is not None and known[0] in trusted and known[1] > instant for known in found)
+        return all(known is not None and known[0] in TRUSTED and known[1] > instant for known in found)
 
     def look(self) -> None:
         """Note what has changed since the last look."""

@@ -9,6 +9,7 @@ from services.core.units import Instant
 from services.worlds.claims import (
     Claim,
     Dispatch,
+    Outage,
     Sighting,
     bus_outage_unnoticed,
     last_request_within_3s,
@@ -185,7 +186,7 @@ def test_last_request_breaks_without_a_report_to_count_from() -> None:
 
 # --- bus_outage_unnoticed -----------------------------------------------------------------------------
 
-WATCHED = (("eu", "eu-1"), ("eu", "ap-1"))
+WATCHED = frozenset({("eu", "eu-1"), ("eu", "ap-1")})
 
 
 def outage_samples() -> list[Sample]:
@@ -195,7 +196,7 @@ def outage_samples() -> list[Sample]:
 def outage_sightings() -> list[Sighting]:
     return [
         sighting(when, state, cluster, heard=heard_at)
-        for _, cluster in WATCHED
+        for _, cluster in sorted(WATCHED)
         for when, state, heard_at in (
             (30.2, HealthState.HEALTHY, 30.2),
             (31.5, HealthState.STALE, 30.2),
@@ -205,10 +206,13 @@ def outage_sightings() -> list[Sighting]:
 
 
 def judged_outage(
-    samples: Sequence[Sample], sightings: Sequence[Sighting], caught_up: float | None = 39
+    samples: Sequence[Sample],
+    sightings: Sequence[Sighting],
+    caught_up: float | None = 39,
+    watched: frozenset[tuple[str, str]] = WATCHED,
 ) -> Claim:
-    caught_up_at = None if caught_up is None else at(caught_up)
-    return bus_outage_unnoticed(samples, sightings, at(30), at(38), caught_up_at, WATCHED)
+    outage = Outage(at(30), at(38), None if caught_up is None else at(caught_up), watched)
+    return bus_outage_unnoticed(samples, sightings, outage, ("ap-1", "eu-1"))
 
 
 def test_bus_outage_holds_when_nobody_noticed_and_the_view_caught_up() -> None:
@@ -246,6 +250,17 @@ def test_bus_outage_breaks_when_the_view_does_not_catch_up() -> None:
     assert not claim.held
     assert claim.figures["catch_up_ms"] == "never"
     assert not judged_outage(outage_samples(), outage_sightings(), caught_up=54).held
+
+
+def test_bus_outage_breaks_when_a_cluster_was_trusted_by_nobody_before_it() -> None:
+    claim = judged_outage(outage_samples(), outage_sightings(), watched=frozenset({("eu", "eu-1")}))
+    assert not claim.held
+    assert "no router trusted ap-1" in claim.why
+
+
+def test_bus_outage_does_not_judge_a_view_that_had_lost_its_cluster_before() -> None:
+    away = sighting(34, HealthState.UNHEALTHY, "eu-1", router="us", heard=30.2)
+    assert judged_outage(outage_samples(), [*outage_sightings(), away]).held
 
 
 def test_bus_outage_breaks_on_too_few_requests() -> None:
