@@ -11,8 +11,10 @@ from typing import Final
 from services.core.values import value
 from services.wire.control_headers import (
     CLIENT_REQUEST_ID,
+    NO_CONTROLS,
     RESIDENCY,
     SESSION,
+    STRIPPED_LETTER,
     STRIPPED_PREFIXES,
     TRAFFIC_CLASS,
     Controls,
@@ -25,9 +27,8 @@ _CONNECTION: Final = b"connection"
 _ENCODING: Final = b"content-encoding"
 _COOKIE: Final = b"cookie"
 
-_TAKEN: Final = frozenset(
-    (_AUTHORIZATION, _CONNECTION, _ENCODING, CLIENT_REQUEST_ID, RESIDENCY, SESSION, TRAFFIC_CLASS)
-)
+_NOT_CONTROLS: Final = frozenset((_AUTHORIZATION, _CONNECTION, _ENCODING))
+_TAKEN: Final = _NOT_CONTROLS | {CLIENT_REQUEST_ID, RESIDENCY, SESSION, TRAFFIC_CLASS}
 _DROPPED: Final = NOT_FORWARDED | {_COOKIE}
 _CREDENTIALS: Final = frozenset((_AUTHORIZATION, _COOKIE, CLIENT_REQUEST_ID))
 """The client's credentials stop at the door; the hop has a token of its own."""
@@ -62,10 +63,14 @@ def read_head(headers: Sequence[tuple[bytes, bytes]]) -> ClientHead:
         name = pair[0]
         if name in _TAKEN:
             taken[name] = taken[name] + b", " + pair[1] if name in taken else pair[1]
-        elif name not in _DROPPED and not name.startswith(STRIPPED_PREFIXES):
+        elif name not in _DROPPED and STRIPPED_LETTER not in name and not name.startswith(STRIPPED_PREFIXES):
             lines.append(b"%b: %b\r\n" % pair)
     if _CONNECTION in taken or _ENCODING in taken:
-        stripped = [pair for pair in headers if not pair[0].startswith(STRIPPED_PREFIXES)]
+        stripped = [
+            pair
+            for pair in headers
+            if STRIPPED_LETTER not in pair[0] and not pair[0].startswith(STRIPPED_PREFIXES)
+        ]
         lines = [forwardable_block(stripped, without=_CREDENTIALS)]
     else:
         lines.append(_IDENTITY)
@@ -79,4 +84,4 @@ def read_head(headers: Sequence[tuple[bytes, bytes]]) -> ClientHead:
 
 def controls_of(head: ClientHead) -> Controls:
     """Return the controls; raises `BadHeaderError`."""
-    return read_controls(head.taken.get)
+    return NO_CONTROLS if head.taken.keys() <= _NOT_CONTROLS else read_controls(head.taken.get)

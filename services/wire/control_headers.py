@@ -24,8 +24,19 @@ SESSION_MAX_CHARS: Final = 128
 RESIDENCY_MAX_PLACES: Final = 32
 """More places than a fleet has jurisdictions; bounds the work and the hand-off token."""
 
-STRIPPED_PREFIXES: Final = (b"x-gir-", b"x-gateway-", b"x-llm-d-")
-"""Decision headers of this router and of endpoint pickers: a client that sends one is not believed."""
+STRIPPED_PREFIXES: Final = (
+    b"x-gir-",
+    b"x-gateway-",
+    b"x-llm-d-",
+    b"x-prefiller-",
+    b"x-data-parallel-",
+    b"x-encoder-",
+)
+"""Decision headers of this router, of endpoint pickers and of the sidecars beside model servers, which connect
+to whatever host such a header names: a client that sends one is not believed."""
+
+STRIPPED_LETTER: Final = b"_"
+"""A header with it in its name ends here too: some servers read `x_gir_class` as `x-gir-class`."""
 
 _VISIBLE: Final = re.compile(rb"[\x21-\x7e]{1,%d}\Z" % CLIENT_ID_MAX_CHARS)
 _CLASSES: Final = {member.value.encode(): member for member in TrafficClass}
@@ -50,7 +61,7 @@ class Controls:
     session: str | None = None
 
 
-_DEFAULT = Controls()
+NO_CONTROLS: Final = Controls()
 
 
 def read_controls(header: Callable[[bytes], bytes | None]) -> Controls:
@@ -62,7 +73,7 @@ def read_controls(header: Callable[[bytes], bytes | None]) -> Controls:
     client_id, wanted = header(CLIENT_REQUEST_ID), header(TRAFFIC_CLASS)
     places, session = header(RESIDENCY), header(SESSION)
     if client_id is None and wanted is None and places is None and session is None:
-        return _DEFAULT
+        return NO_CONTROLS
     return Controls(
         client_request_id=client_id.decode() if client_id is not None and _VISIBLE.match(client_id) else "",
         traffic_class=_traffic_class(wanted),

@@ -22,6 +22,7 @@ from services.endpoint_picker.entry import Entry, EntryRefusedError, direct_requ
 from services.endpoint_picker.observe import Observer
 from services.endpoint_picker.outcomes import Outcome
 from services.endpoint_picker.pick import LocalScheduler, Pick
+from services.wire.control_headers import STRIPPED_LETTER, STRIPPED_PREFIXES
 from services.wire.hand_off import HEADER, HandOff
 from services.wire.http1.heads import forwardable_block
 from services.wire.http1.requests import Refusal, Request
@@ -36,8 +37,6 @@ _ALIAS_BYTES = len(b"/openai")
 _MODELS = b"/v1/models"
 _SERVED = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings", b"/v1/responses"})
 _HAND_OFF = HEADER.encode()
-_DECISION_HEADERS = (b"x-gir-", b"x-gateway-", b"x-llm-d-")
-"""Prefixes of headers that steer routing: they end here, so that no caller steers a model server."""
 _CREDENTIALS = frozenset({b"authorization"})
 DRAINED_HEADER = ("x-gir-drained", "true")
 _PLAIN = ((b"content-type", b"text/plain; charset=utf-8"),)
@@ -167,7 +166,12 @@ class HttpDoor:
         return direct_request(self.ids.request_id(), model)
 
     def _upstream(self, request: Request, path: bytes) -> UpstreamRequest:
-        steering = frozenset(name for name, _ in request.headers if name.startswith(_DECISION_HEADERS))
+        # What steers routing ends here, so that no caller steers a model server or its sidecar.
+        steering = frozenset(
+            name
+            for name, _ in request.headers
+            if STRIPPED_LETTER in name or name.startswith(STRIPPED_PREFIXES)
+        )
         _, mark, query = request.target.partition(b"?")
         block = forwardable_block(request.headers, without=_CREDENTIALS | steering)
         return UpstreamRequest(request.method, path + mark + query, block, request.body)

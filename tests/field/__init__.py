@@ -1,0 +1,1 @@
+"""Reports from systems that do this job, as black-box cases; each test's name carries the case's id."""
