@@ -22,6 +22,8 @@ MAX_MODEL_NAME_BYTES = 256
 BYTES_PER_TOKEN = 4
 """Starting ratio of UTF-8 bytes to tokens for English text; an estimate, replaced by measured usage."""
 
+MAX_COUNT = (1 << 31) - 1
+"""Tokens and choices: no model counts as far, and products of two such numbers fit every message."""
 _PLAIN_BYTES_MAX = 64 * 1024
 """Above it building every value of a body costs more than skipping them saves."""
 _PLAIN_NESTING_MAX = 100
@@ -56,9 +58,9 @@ class _Body(BaseModel):
     model: Annotated[str, Field(min_length=1, max_length=MAX_MODEL_NAME_BYTES)]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    max_tokens: Annotated[int, Field(ge=0)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
-    n: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
 
 
 @value
@@ -118,7 +120,7 @@ def _read_plain(body: bytes) -> ReadBody | None:
     if not _LESS_COMMON.isdisjoint(fields):
         return None
     limit: Tokens | None = fields.get("max_tokens")
-    if limit is not None and (limit.__class__ is not int or limit < 0):
+    if limit is not None and (limit.__class__ is not int or not 0 <= limit <= MAX_COUNT):
         return None
     return ReadBody(
         model=ModelName(model),
