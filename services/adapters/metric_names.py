@@ -79,6 +79,8 @@ ROUTER_ISOLATED: Final = "gir_router_isolated"
 FLEET_BUS_OUTAGE: Final = "gir_fleet_bus_outage"
 ROUTER_STORE_CONNECTED: Final = "gir_router_store_connected"
 ROUTER_LISTINGS: Final = "gir_router_listings_total"
+ROUTER_CHANGES: Final = "gir_router_store_changes_total"
+ROUTER_CLUSTER_MOVES: Final = "gir_router_cluster_moves_total"
 ROUTER_SNAPSHOTS: Final = "gir_router_snapshots_total"
 ROUTER_LATE_TICKS: Final = "gir_router_late_ticks_total"
 ROUTER_UNDECODABLE: Final = "gir_router_undecodable_total"
@@ -292,6 +294,15 @@ METRICS: Final = _by_name(
         (),
         "Whole lists taken from the store.",
         "Rising steadily: the change stream is too short or the store restarts.",
+    ),
+    _counter(
+        ROUTER_CHANGES, (), "Changes taken from the store's stream.", "Still: the projectors or the bus."
+    ),
+    _counter(
+        ROUTER_CLUSTER_MOVES,
+        ("state", "reason"),
+        "Moves of clusters into each health state, by reason.",
+        "`unhealthy` rising: a cluster flaps; the log names it.",
     ),
     _counter(ROUTER_SNAPSHOTS, (), "Snapshots built.", "At most 5 a second by design."),
     _counter(

@@ -50,10 +50,13 @@ def _fleet(life: LifeCycle, supervisor: Supervisor, board: FleetBoard, clock: Cl
     yield Value(names.FLEET_BUS_OUTAGE, view.state.bus_suspect)
     yield Value(names.ROUTER_STORE_CONNECTED, supervisor.tallies.connected)
     yield Value(names.ROUTER_LISTINGS, supervisor.tallies.listings)
+    yield Value(names.ROUTER_CHANGES, supervisor.tallies.changes)
     yield Value(names.ROUTER_SNAPSHOTS, view.tallies.rebuilds)
     yield Value(names.ROUTER_LATE_TICKS, view.tallies.late_ticks)
     yield Value(names.ROUTER_UNDECODABLE, view.tallies.undecodable)
     yield Value(names.ROUTER_POLICY_REVISION, view.current.revision)
+    for (state, reason), count in view.tallies.moves.items():
+        yield Value(names.ROUTER_CLUSTER_MOVES, count, (state.value, reason.value))
     in_flight = life.in_flight()
     for status in board.statuses(clock.now()):
         cluster = status.candidate.id
@@ -61,11 +64,13 @@ def _fleet(life: LifeCycle, supervisor: Supervisor, board: FleetBoard, clock: Cl
         yield Value(names.CLUSTER_IN_FLIGHT, in_flight[cluster], (cluster,))
         if status.silence is not None:
             yield Value(names.CLUSTER_SILENCE, status.silence / NS_PER_S, (cluster,))
-    for ok, count in (
-        ("ok", supervisor.tallies.probes - supervisor.tallies.probes_failed),
-        ("failed", supervisor.tallies.probes_failed),
+    probes = supervisor.tallies
+    for result, count in (
+        ("ok", probes.probes - probes.probes_failed - probes.probes_voided),
+        ("failed", probes.probes_failed),
+        ("voided", probes.probes_voided),
     ):
-        yield Value(names.ROUTER_PROBES, count, (ok,))
+        yield Value(names.ROUTER_PROBES, count, (result,))
 
 
 def projector_values(projector: Projector) -> Iterable[Value]:

@@ -40,6 +40,15 @@ async def test_requests_attempts_and_clusters_show(tmp_path: Path) -> None:
         assert values[names.ROUTER_POLICY_REVISION, ()] == 1
         assert values[names.CLUSTER_STATE, ("eu-a", "healthy")] == 1
         assert values[names.CLUSTER_IN_FLIGHT, ("us-a",)] == 0
+        assert values[names.ROUTER_CLUSTER_MOVES, ("report", "healthy")] == 2
+        assert values[names.ROUTER_CHANGES, ()] >= 2
+        rig.router.supervisor.tallies.probes_voided += 1
+        rig.router.supervisor.tallies.probes += 1
+        voided = await page(rig.router.metrics_port)
+        assert voided[names.ROUTER_PROBES, ("voided",)] == 1
+        assert sum(voided[names.ROUTER_PROBES, (result,)] for result in ("ok", "failed", "voided")) == (
+            rig.router.supervisor.tallies.probes
+        )
         assert 0 <= values[names.CLUSTER_SILENCE, ("us-a",)] < 2
 
 
