@@ -15,7 +15,10 @@ RETRY_AFTER_MAX: Final = Duration(3600 * NS_PER_S)
 
 
 def retry_after_of(headers: Iterable[tuple[bytes, bytes]], now_ms: WallMs) -> Duration | None:
-    """Return the wish of an answer as a span from now, None when it has none; never negative."""
+    """Return the wish of an answer as a span from now, None when it has none; never negative.
+
+    Of two `Retry-After` lines the longer wish counts.
+    """
     coarse: Duration | None = None
     for name, value in headers:
         if name == b"retry-after-ms":
@@ -23,9 +26,11 @@ def retry_after_of(headers: Iterable[tuple[bytes, bytes]], now_ms: WallMs) -> Du
             if fine is not None:
                 return fine
         elif name == b"retry-after":
-            coarse = _number(value, NS_PER_S)
-            if coarse is None:
-                coarse = _until_date(value, now_ms)
+            wish = _number(value, NS_PER_S)
+            if wish is None:
+                wish = _until_date(value, now_ms)
+            if wish is not None and (coarse is None or wish > coarse):
+                coarse = wish
     return coarse
 
 

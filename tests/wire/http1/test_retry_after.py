@@ -20,6 +20,10 @@ NOW = WallMs(784_111_777_000)  # Sun, 06 Nov 1994 08:49:37 GMT
         ([(b"retry-after", b"Sun, 06 Nov 1994 08:49:00 GMT")], 0),
         ([(b"retry-after", b"2"), (b"retry-after-ms", b"120")], ms(120)),
         ([(b"retry-after-ms", b"soon"), (b"retry-after", b"2")], seconds(2)),
+        ([(b"retry-after", b"5"), (b"retry-after", b"2")], seconds(5)),
+        ([(b"retry-after", b"5"), (b"retry-after", b"tomorrow")], seconds(5)),
+        ([(b"retry-after", b"")], None),
+        ([(b"retry-after", b"Fri, 31 Dec 99999 23:59:59 GMT")], None),
         ([(b"retry-after", b"99999999")], RETRY_AFTER_MAX),
         ([(b"retry-after", b"-1")], None),
         ([(b"retry-after", b"1e9")], None),
@@ -28,7 +32,9 @@ NOW = WallMs(784_111_777_000)  # Sun, 06 Nov 1994 08:49:37 GMT
         ([(b"retry-after", b"")], None),
     ],
 )
-def test_the_forms(headers: list[tuple[bytes, bytes]], span: int | None) -> None:
+def test_f076_every_form_is_read_and_what_cannot_be_is_no_wish(
+    headers: list[tuple[bytes, bytes]], span: int | None
+) -> None:
     assert retry_after_of(headers, NOW) == span
 
 
