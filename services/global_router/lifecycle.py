@@ -106,11 +106,6 @@ class LifeCycle:
 
     # --- Deciding -----------------------------------------------------------------------------------
 
-    @property
-    def unroutable(self) -> Mapping[str, DropReason]:
-        """Clusters nothing new may be sent to now."""
-        return self.view.unroutable
-
     def decide(self, request: InferenceRequest, now: Instant) -> Decision:
         """Return where `request` goes, on the current snapshot."""
         view = self.view

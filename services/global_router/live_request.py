@@ -141,7 +141,7 @@ class LiveRequest:
 
     def cluster_lost(self, event: ev.ClusterLost, now: Instant) -> None:
         """The cluster died or was ejected: without a first byte, the attempt goes elsewhere."""
-        self._perform(self.attempts.apply(event, now, self._life.unroutable), now)
+        self._perform(self.attempts.apply(event, now, self._life.view.unroutable), now)
 
     def tick(self, now: Instant) -> None:
         """Apply deadlines; called by the sweep. The exchange itself watches a flowing answer for silence."""
@@ -150,7 +150,7 @@ class LiveRequest:
             attempts.touch(now)
         elif attempts.state is _HEARTBEAT and now >= self._heartbeat_at:
             self._heartbeat(now)
-        effects = attempts.tick(now, self._life.unroutable)
+        effects = attempts.tick(now, self._life.view.unroutable)
         if effects:
             self._perform(effects, now)
 
@@ -171,7 +171,7 @@ class LiveRequest:
         status = head.status
         failed = exchange.observer.error is not None and isinstance(exchange.observer, EventObserver)
         if 200 <= status < 300 and not failed:
-            self._perform(attempts.apply(ev.AnswerBegan(number), now, life.unroutable), now)
+            self._perform(attempts.apply(ev.AnswerBegan(number), now, life.view.unroutable), now)
             return
         retry_after = None
         drained = False
@@ -179,10 +179,10 @@ class LiveRequest:
             retry_after = retry_after_of(head.headers, life.clock.wall_ms())
             drained = head.header(b"x-gir-drained") is not None
         arrived = ev.HeadArrived(number, status, retry_after, drained)
-        self._perform(attempts.apply(arrived, now, life.unroutable), now)
+        self._perform(attempts.apply(arrived, now, life.view.unroutable), now)
         if exchange is self._exchange and attempts.sent == number and attempts.state in _EVENT_DUE:
             # The head was good, its first event is an error.
-            self._perform(attempts.apply(ev.SseErrorFirst(number), now, life.unroutable), now)
+            self._perform(attempts.apply(ev.SseErrorFirst(number), now, life.view.unroutable), now)
 
     def attempt_failed(self, exchange: Exchange, failure: Failure) -> None:
         """The attempt ended before anything reached the client."""
@@ -197,7 +197,7 @@ class LiveRequest:
             event = ev.FirstByteTimedOut(number)
         else:
             event = ev.ResetBeforeFirstByte(number)
-        self._perform(self.attempts.apply(event, now, self._life.unroutable), now)
+        self._perform(self.attempts.apply(event, now, self._life.view.unroutable), now)
 
     def relay_completed(self, exchange: Exchange) -> None:
         """The whole answer was handed to the client's socket."""
@@ -213,7 +213,7 @@ class LiveRequest:
         number = self.attempts.sent
         idle = isinstance(failure, (IdleTimeout, TotalTimeout)) and not isinstance(failure, ResponseTruncated)
         event = ev.IdleTimedOut(number) if idle else ev.FailedAfterFirstByte(number)
-        self._perform(self.attempts.apply(event, now, self._life.unroutable), now)
+        self._perform(self.attempts.apply(event, now, self._life.view.unroutable), now)
 
     # --- Effects ------------------------------------------------------------------------------------
 
@@ -225,14 +225,15 @@ class LiveRequest:
         life = self._life
         hop = life.hops.get(effect.cluster)
         self.record.attempts.append(AttemptRecord(effect.attempt, effect.cluster, effect.redispatch, now))
-        self._leave()
+        if self.at is not None:
+            self._leave()
         self.at = effect.cluster
         life.attempt_started(effect.cluster, redispatch=effect.redispatch)
         if hop is None:
             # The policy dropped the cluster between decision and attempt: as good as unreachable.
             self._perform(
                 self.attempts.apply(
-                    ev.ConnectFailed(effect.attempt), now, {**life.unroutable, effect.cluster: None}
+                    ev.ConnectFailed(effect.attempt), now, {**life.view.unroutable, effect.cluster: None}
                 ),
                 now,
             )

@@ -6,10 +6,10 @@ time come in as arguments; files and settings are not read here. A picker holds 
 derived for its own cluster, so a stolen key opens one cluster only.
 """
 
-import binascii
 import enum
 import hashlib
 import hmac
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -100,24 +100,23 @@ class Signer:
     def sign(self, hand_off: HandOff) -> bytes:
         """Return the token for `hand_off`, ASCII."""
         allowed = hand_off.allowed
-        payload = _encode_url(
-            orjson.dumps(
-                (
-                    hand_off.audience,
-                    hand_off.request_id,
-                    hand_off.tenant,
-                    hand_off.model,
-                    None if allowed is ANYWHERE else _residency_fields(allowed),
-                    hand_off.deadline_ms,
-                    hand_off.expires_at_ms,
-                )
-            )
+        fields = (
+            hand_off.audience,
+            hand_off.request_id,
+            hand_off.tenant,
+            hand_off.model,
+            None if allowed is ANYWHERE else _residency_fields(allowed),
+            hand_off.deadline_ms,
+            hand_off.expires_at_ms,
         )
+        # `base64.urlsafe_b64encode` takes twice as long for the same.
+        payload = b2a_base64(orjson.dumps(fields), newline=False).translate(_TO_URL)
         inner = self._inner.copy()
         inner.update(payload)
         outer = self._outer.copy()
         outer.update(inner.digest())
-        return b"%b%b.%b" % (self._prefix, payload, _encode_url(outer.digest()))
+        mac = b2a_base64(outer.digest(), newline=False).translate(_TO_URL)
+        return b"%b%b.%b" % (self._prefix, payload, mac)
 
 
 def sign(hand_off: HandOff, key: HandOffKey) -> str:
@@ -145,7 +144,7 @@ def verify(token: str | None, keys: Mapping[str, bytes], audience: ClusterId, no
         if not hmac.compare_digest(_decode_url(mac_text), expected):
             raise HandOffRefusedError(HandOffRefusal.BAD_SIGNATURE)
         hand_off = _decode(_decode_url(parts[2]))
-    except (binascii.Error, UnicodeEncodeError, ValueError) as error:
+    except ValueError as error:
         raise HandOffRefusedError(HandOffRefusal.MALFORMED) from error
     if hand_off.audience != audience:
         raise HandOffRefusedError(HandOffRefusal.WRONG_AUDIENCE)
@@ -156,13 +155,8 @@ def verify(token: str | None, keys: Mapping[str, bytes], audience: ClusterId, no
     return hand_off
 
 
-def _encode_url(data: bytes) -> bytes:
-    """Return base64 in the URL alphabet; `base64.urlsafe_b64encode` takes twice as long for the same."""
-    return binascii.b2a_base64(data, newline=False).translate(_TO_URL)
-
-
 def _decode_url(text: str) -> bytes:
-    return binascii.a2b_base64(text.encode("ascii").translate(_FROM_URL))
+    return a2b_base64(text.encode("ascii").translate(_FROM_URL))
 
 
 def _residency_fields(rule: ResidencyRule) -> list[list[str] | None] | None:

@@ -15,7 +15,7 @@ from services.core.inference import InferenceRequest, ModelName, RequestId, Tena
 from services.core.locality import Locality
 from services.core.outcomes import DropReason, Rejected
 from services.core.residency import ANYWHERE, narrow
-from services.core.units import Duration, Instant
+from services.core.units import Duration, WallMs
 from services.global_router.answers import respond_error
 from services.global_router.lifecycle import LifeCycle
 from services.global_router.records import DecisionRecord
@@ -86,7 +86,7 @@ class HttpDoor:
         """Judge a head whose body has not arrived; True when it was answered and the body need not be read."""
         if self.silent or request.path not in INFERENCE_PATHS:
             return False
-        return self._identify(read_head(request.headers), responder) is None
+        return self._identify(read_head(request.headers), responder, self._life.clock.wall_ms()) is None
 
     def refuse(self, refusal: Refusal, responder: Responder) -> None:
         """Answer a request that never became one, in OpenAI's form (a `RefusalHandler`)."""
@@ -96,8 +96,10 @@ class HttpDoor:
     # --- Inference ----------------------------------------------------------------------------------
 
     def _infer(self, request: Request, responder: Responder) -> None:
+        life = self._life
+        now_ms = life.clock.wall_ms()
         head = read_head(request.headers)
-        identified = self._identify(head, responder)
+        identified = self._identify(head, responder, now_ms)
         if identified is None:
             return
         tenant, controls = identified
@@ -109,7 +111,6 @@ class HttpDoor:
         except BadBodyError as error:
             self._refuse(responder, error.reason, error.message, error.param)
             return
-        life = self._life
         now = life.clock.now()
         grants = tenant.grants
         inference = InferenceRequest(
@@ -125,8 +126,20 @@ class HttpDoor:
             session=controls.session,
         )
         decision = life.decide(inference, now)
-        record = self._record(inference, controls, now)
-        record.decide_ns = life.clock.now() - now
+        prepared = life.view.current
+        record = DecisionRecord(
+            inference.request_id,
+            controls.client_request_id,
+            "http",
+            tenant.id,
+            read.model,
+            controls.traffic_class,
+            now,
+            now_ms,
+            prepared.revision,
+            prepared.snapshot.version,
+            life.clock.now() - now,
+        )
         if isinstance(decision, Rejected):
             answer = error_answer(decision.reason, decision.message, retry_after=decision.retry_after)
             life.note_rejected(record, decision)
@@ -139,29 +152,16 @@ class HttpDoor:
             decision,
             record,
             head.block,
-            ask_for_usage(request.body, read),
+            ask_for_usage(request.body, read) if read.stream else request.body,
             drop_usage=read.stream and not read.usage_requested,
         )
 
-    def _record(self, inference: InferenceRequest, controls: Controls, now: Instant) -> DecisionRecord:
-        prepared = self._life.view.current
-        return DecisionRecord(
-            inference.request_id,
-            controls.client_request_id,
-            "http",
-            inference.tenant.id,
-            inference.model,
-            inference.traffic_class,
-            now,
-            self._life.clock.wall_ms(),
-            prepared.revision,
-            prepared.snapshot.version,
-        )
-
-    def _identify(self, head: ClientHead, responder: Responder) -> tuple[Tenant, Controls] | None:
+    def _identify(
+        self, head: ClientHead, responder: Responder, now_ms: WallMs
+    ) -> tuple[Tenant, Controls] | None:
         """Return who asks and how, or None after having answered why not."""
         try:
-            tenant = self._authenticator.authenticate(head.authorization, self._life.clock.wall_ms())
+            tenant = self._authenticator.authenticate(head.authorization, now_ms)
             controls = controls_of(head)
         except TokenRefusedError as error:
             if self._life.view.policy is None:
@@ -194,7 +194,7 @@ class HttpDoor:
         if request.method not in (b"GET", b"HEAD"):
             self._refuse(responder, DoorReason.METHOD_NOT_ALLOWED, "Use GET.")
             return
-        identified = self._identify(read_head(request.headers), responder)
+        identified = self._identify(read_head(request.headers), responder, self._life.clock.wall_ms())
         if identified is not None:
             responder.respond(200, [_JSON], model_list(self._granted(identified[0])))
 
