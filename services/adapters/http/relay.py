@@ -268,7 +268,9 @@ class Exchange:
             out = passage.pass_on(raw, parser.take_body(), at_boundary=parser.at_boundary, complete=complete)
             if out:
                 self._responder.send_raw(out)
-            if complete:
+            if passage.unfinished:
+                self._fail(ResponseTruncated())
+            elif complete:
                 self._finish()
         elif parser.head is not None:
             self._hold(
@@ -291,7 +293,10 @@ class Exchange:
         if self._state is _RELAYING and passage is not None:
             out = passage.pass_on(b"", b"", at_boundary=True, complete=True)
             self._responder.send_raw(out)
-            self._finish()
+            if passage.unfinished:
+                self._fail(ResponseTruncated())
+            else:
+                self._finish()
         elif parser.head is not None:
             self._hold(parser.head, b"", b"", at_boundary=True, complete=True)
 
@@ -323,6 +328,9 @@ class Exchange:
         if out:
             self._held.append(out)
         self._held_size += len(body)
+        if passage.unfinished:
+            self._fail(ResponseTruncated())
+            return
         if complete:
             self._complete = True
             self._let_go(reusable=head.keep_alive)

@@ -45,6 +45,10 @@ class BodyObserver(Protocol):
         """Whether the stream's end mark was seen."""
 
     @property
+    def unfinished(self) -> bool:
+        """Whether a body that ends here breaks off: its own end mark, or an error in its place, has not come."""
+
+    @property
     def holding(self) -> bool:
         """Whether `feed` has kept bytes back that it will return later."""
 
@@ -82,6 +86,14 @@ class EventObserver:
     def ready(self) -> bool:
         """Whether the first event is complete, or too long to wait for."""
         return self.first_event is not None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether this is a stream of choices and nothing that ends one came: `[DONE]`, its usage, or an error."""
+        first = self.first_event
+        if self.done or self.error is not None or self.usage_event is not None:
+            return False
+        return first is not None and b'"choices"' in first
 
     @property
     def holding(self) -> bool:
@@ -185,6 +197,11 @@ class PlainObserver:
     def ready(self) -> bool:
         """Whether any byte was seen."""
         return self.bytes_seen > 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Its framing is the only end a plain body has."""
+        return False
 
     @property
     def holding(self) -> bool:

@@ -45,6 +45,7 @@ class Passage:
     """Turn an upstream's reads into client bytes.
 
     client_minor_version and client_keep_alive come from the request. head_request: the client sent HEAD.
+    unfinished: the body has ended as framed and its stream has not; the client's body is left open for an error.
     """
 
     __slots__ = (
@@ -55,6 +56,7 @@ class Passage:
         "head",
         "keep_alive",
         "outgoing",
+        "unfinished",
     )
 
     def __init__(
@@ -71,6 +73,7 @@ class Passage:
         self._client_minor_version = client_minor_version
         self._upstream_chunked = head.framing is BodyFraming.CHUNKED
         self._in_step = True
+        self.unfinished = False
         if head_request or head.framing is BodyFraming.NONE:
             self.outgoing = _NONE
         elif head.framing is BodyFraming.LENGTH and not head.is_event_stream:
@@ -113,9 +116,12 @@ class Passage:
             held = observer.finish()
             if held:
                 released += held
+            self.unfinished = observer.unfinished
         outgoing = self.outgoing
         if outgoing is not _CHUNKED:
             return b"" if outgoing is _NONE else released
+        if self.unfinished:
+            return chunk(released)
         clean = self._upstream_chunked and (complete or (at_boundary and raw.endswith(b"\r\n")))
         if clean and self._in_step and released is body:
             return raw
