@@ -27,6 +27,7 @@ from services.core.failover.effects import (
 from services.core.failover.states import State
 from services.core.inference import InferenceRequest
 from services.core.outcomes import DropReason
+from services.core.residency import ANYWHERE
 from services.core.units import Instant, after, seconds
 from services.global_router.answers import answer_block, id_headers, respond_error
 from services.global_router.hops import signed_for
@@ -43,9 +44,14 @@ from services.wire.http1.failures import (
 from services.wire.http1.observer import EventObserver
 from services.wire.http1.retry_after import retry_after_of
 from services.wire.openai.errors import error_answer, in_band_error
+from services.wire.status import DoorReason
 
 if TYPE_CHECKING:
     from services.global_router.lifecycle import LifeCycle
+
+_UNAUTHORIZED: Final = 401
+_HOP_REFUSED: Final = DoorReason.HAND_OFF_REFUSED.value.encode()
+"""Tier 1's refusal of this router's own token, never of the client's."""
 
 HEARTBEAT: Final = b": waiting\n\n"
 """An SSE comment (WHATWG HTML 9.2.6): clients ignore it, and proxies see a living connection."""
@@ -174,11 +180,12 @@ class LiveRequest:
             self._perform(attempts.apply(ev.AnswerBegan(number), now, life.view.unroutable), now)
             return
         retry_after = None
-        drained = False
+        drained = hop_refused = False
         if status >= 400:
             retry_after = retry_after_of(head.headers, life.clock.wall_ms())
             drained = head.header(b"x-gir-drained") is not None
-        arrived = ev.HeadArrived(number, status, retry_after, drained)
+            hop_refused = status == _UNAUTHORIZED and head.header(b"x-gir-drop-reason") == _HOP_REFUSED
+        arrived = ev.HeadArrived(number, status, retry_after, drained, hop_refused)
         self._perform(attempts.apply(arrived, now, life.view.unroutable), now)
         if exchange is self._exchange and attempts.sent == number and attempts.state in _EVENT_DUE:
             # The head was good, its first event is an error.
@@ -191,8 +198,10 @@ class LiveRequest:
         now = self._life.clock.now()
         number = self.attempts.sent
         event: ev.AttemptEvent
-        if isinstance(failure, (ConnectFailed, PoolExhausted)):
+        if isinstance(failure, ConnectFailed):
             event = ev.ConnectFailed(number)
+        elif isinstance(failure, PoolExhausted):
+            event = ev.NotSent(number)
         elif isinstance(failure, (FirstByteTimeout, TotalTimeout)):
             event = ev.FirstByteTimedOut(number)
         else:
@@ -229,11 +238,12 @@ class LiveRequest:
             self._leave()
         self.at = effect.cluster
         life.attempt_started(effect.cluster, redispatch=effect.redispatch)
-        if hop is None:
-            # The policy dropped the cluster between decision and attempt: as good as unreachable.
+        residency = self.inference.residency
+        if hop is None or not (residency is ANYWHERE or residency.allows(hop.locality)):
+            # The policy dropped or moved the cluster between decision and attempt: nothing may go there.
             self._perform(
                 self.attempts.apply(
-                    ev.ConnectFailed(effect.attempt), now, {**life.view.unroutable, effect.cluster: None}
+                    ev.NotSent(effect.attempt), now, {**life.view.unroutable, effect.cluster: None}
                 ),
                 now,
             )

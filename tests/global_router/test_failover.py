@@ -1,16 +1,20 @@
 """Attempts through real sockets: what is retried, what is not, and what the client sees of it."""
 
 import asyncio
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from services.adapters.http.responder import Responder
-from services.core.fleet import HealthState
+from services.adapters.http.upstream import UpstreamOptions
+from services.adapters.ports import ChangeKind
+from services.core.fleet import HealthState, ReportId
 from services.core.policy import Timeouts
 from services.core.units import ms
 from services.wire.http1.requests import Request
+from services.wire.policy_codec import encode_policy
 from tests.global_router.rig import (
     ANSWER,
     EU,
@@ -76,6 +80,7 @@ def outcomes(rig: Rig) -> list[tuple[str, str]]:
         (status(425), "answered"),
         (status(429, ((b"retry-after", b"1"),)), "back_pressure"),
         (status(503, ((b"x-gir-drained", b"1"),)), "drained"),
+        (status(401, ((b"x-gir-drop-reason", b"hand_off_refused"),)), "gateway_error"),
     ],
 )
 async def test_a_failed_attempt_is_served_elsewhere(near: Script, outcome: str, tmp_path: Path) -> None:
@@ -272,3 +277,47 @@ async def test_stop_lets_running_requests_finish(tmp_path: Path) -> None:
         answer(release[0].request, release[0])
         assert (await request).status_code == 200
         assert await stopping
+
+
+async def test_a_hop_that_every_gateway_refuses_is_no_answer_to_the_client(tmp_path: Path) -> None:
+    """A 401 of the hop would tell the client that its own token is wrong."""
+    async with running(tmp_path) as rig:
+        refused = status(401, ((b"x-gir-drop-reason", b"hand_off_refused"),))
+        near_and_far(rig, refused, refused)
+        response = await rig.post()
+        assert response.status_code == 503
+        assert response.json()["error"]["code"] == "attempts_exhausted"
+
+
+async def test_a_routers_own_limit_is_held_against_no_cluster(tmp_path: Path) -> None:
+    async with running(tmp_path) as rig:
+        rig.router.pool.options = UpstreamOptions(connections_max=0)
+        responses = await asyncio.gather(*(rig.post() for _ in range(4)))
+        assert {response.status_code for response in responses} == {503}
+        assert {attempt.outcome for record in rig.records() for attempt in record.attempts} == {"not_sent"}
+        assert not any(record.outlier.counting for record in rig.router.view.state.clusters.values())
+        assert not any(record.outlier.ejected for record in rig.router.view.state.clusters.values())
+
+
+async def test_a_retry_does_not_follow_a_cluster_out_of_its_jurisdiction(tmp_path: Path) -> None:
+    """Invariant 4: judged by the policy of the decision, and by where a newer one says the address lies."""
+    held: list[Responder] = []
+    async with running(tmp_path, {"eu-a": EU, "eu-b": EU}) as rig:
+        for gateway in rig.gateways.values():
+            gateway.script = lambda _, responder: held.append(responder)
+        asking = asyncio.ensure_future(rig.post(tenant="eu-only"))  # noqa: TID251 -- awaited below
+        await eventually(lambda: held, what="the first attempt")
+        (other,) = (gateway for gateway in rig.gateways.values() if not gateway.seen)
+        other.place = US
+        moved = tuple(
+            dataclasses.replace(spec, locality=rig.gateways[spec.id].place) for spec in rig.policy.clusters
+        )
+        policy = dataclasses.replace(rig.policy, revision=2, clusters=moved)
+        await rig.store.put(ChangeKind.POLICY, "snapshot", ReportId(2, 0), encode_policy(policy), live=True)
+        await eventually(
+            lambda: rig.router.view.policy == policy and other.cluster not in rig.router.view.unroutable,
+            what="policy and reports to agree",
+        )
+        held[0].abort()
+        assert (await asking).status_code == 503
+        assert other.seen == []
