@@ -231,6 +231,7 @@ async def test_a_large_body_gets_one_attempt(tmp_path: Path) -> None:
         assert response.status_code == 500
         assert rig.gateways["us-a"].seen == []
         assert rig.router.life.replay_bytes == 0
+        assert rig.records()[-1].note == "one attempt: the body is too large to be kept for another"
 
 
 async def test_when_nobody_is_left_the_refusal_says_when_to_come_back(tmp_path: Path) -> None:
