@@ -174,6 +174,7 @@ class Story:
             return self._judge(calm, death, (returned_at, ramped_at), outage)
         finally:
             await self._scope.close()
+            gc.unfreeze()
 
     # --- Chapters -------------------------------------------------------------------------------------
 
