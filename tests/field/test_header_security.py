@@ -129,7 +129,7 @@ async def test_f179_an_upstreams_ambiguous_answer_never_reaches_the_client(tmp_p
 async def test_f181_what_belongs_to_one_hop_or_to_the_caller_stays_there(tmp_path: Path) -> None:
     """Hop-by-hop and Connection-named headers, credentials and Host do not travel; Expect is answered here."""
     lines = (
-        b"connection: x-foo, close",
+        b"connection: x-foo, close, upgrade",
         b"x-foo: 1",
         b"keep-alive: timeout=5",
         b"proxy-authorization: Basic abc",

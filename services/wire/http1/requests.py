@@ -123,15 +123,28 @@ class RequestParser:
 
         The returned list belongs to the caller.
         """
-        if self._refusal is not None:
-            return []
+        rest = data
+        while rest and self._refusal is None:
+            rest = self._feed(rest)
+        items = self._items
+        if items:
+            self._items = []
+        return items
+
+    def _feed(self, data: bytes) -> bytes:
+        """Parse up to the end of data; return what is left where llhttp stopped for another protocol."""
+        rest = _NO_BODY
         self._read_size = len(data)
         if self._begun and not self._head_complete:
             self._head_fed += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._end_with(_NO_UPGRADE)
+        except httptools.HttpParserUpgrade as stopped:
+            if self._parser.get_method() == b"CONNECT":
+                self._end_with(_NO_TUNNEL)
+            else:
+                rest = self._without_upgrade() + data[stopped.args[0] :]
+                self._parser = httptools.HttpRequestParser(self)
         except httptools.HttpParserCallbackError as error:
             refused = error.__context__
             self._end_with(refused.refusal if isinstance(refused, _Refused) else _BAD_MESSAGE)
@@ -140,10 +153,7 @@ class RequestParser:
         else:
             if self._begun and not self._head_complete and self._head_fed > self._limits.head_bytes:
                 self._end_with(_HEAD_TOO_LARGE)
-        items = self._items
-        if items:
-            self._items = []
-        return items
+        return rest
 
     @property
     def mid_request(self) -> bool:
@@ -241,7 +251,7 @@ class RequestParser:
         """Put the request out."""
         parser = self._parser
         if parser.should_upgrade():
-            return  # Followed by HttpParserUpgrade, which refuses.
+            return  # Followed by HttpParserUpgrade: llhttp reads no body and stops after the head.
         body = self._body
         self._items.append(
             Request(
@@ -309,6 +319,21 @@ class RequestParser:
         path = rest[cut:]
         return path if path[:1] == b"/" else b"/" + path
 
+    def _without_upgrade(self) -> bytes:
+        """Render the head just read without its Upgrade line, to be read again as what it is without.
+
+        Declining an upgrade means to go on in HTTP/1.1 (RFC 9110 7.8); Java's client asks every server for
+        h2c with its first request.
+        """
+        parser = self._parser
+        first = b"%b %b HTTP/%b" % (
+            parser.get_method(),
+            self._target,
+            parser.get_http_version().encode("ascii"),
+        )
+        lines = [b"%b: %b" % pair for pair in self._headers if pair[0] != b"upgrade"]
+        return b"\r\n".join((first, *lines, b"", b""))
+
     def _end_with(self, refusal: Refusal) -> None:
         self._refusal = refusal
         self._items.append(refusal)
@@ -344,9 +369,7 @@ _HEAD_TOO_LARGE: Final = Refusal(
     431, "head_too_large", "The request head is larger than this server accepts."
 )
 _CODING_UNKNOWN: Final = Refusal(501, "unknown_coding", "Only the transfer coding `chunked` is implemented.")
-_NO_UPGRADE: Final = Refusal(
-    501, "no_upgrade", "This server speaks HTTP/1.1 only and cannot upgrade or tunnel."
-)
+_NO_TUNNEL: Final = Refusal(501, "no_tunnel", "This server opens no tunnels.")
 _VERSION_UNKNOWN: Final = Refusal(505, "unknown_version", "This server speaks HTTP/1.1 and HTTP/1.0.")
 
 

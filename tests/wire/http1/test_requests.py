@@ -238,15 +238,30 @@ def test_trailers_count_against_the_head_limit() -> None:
     assert refusal(CHUNKED.replace(b"T: v", b"T: " + b"v" * 500)).status == 431
 
 
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
 @pytest.mark.parametrize(
     "lines",
     [
         (b"Connection: upgrade", b"Upgrade: websocket"),
-        (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c"),
+        (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAA"),
     ],
 )
-def test_upgrades_are_refused(lines: tuple[bytes, ...]) -> None:
-    assert refusal(head(*lines, method=b"GET")).reason == "no_upgrade"
+def test_f181_an_upgrade_is_declined_by_going_on(method: bytes, lines: tuple[bytes, ...]) -> None:
+    """RFC 9110 7.8: a server may ignore it. The request is served and the next one on the connection too."""
+    body = b"hi" if method == b"POST" else b""
+    one = head(*lines, b"Content-Length: %d" % len(body), method=method) + body
+    for reads in [[one * 3], *every_cut(one * 3)]:
+        items = receive(*reads)
+        assert [(item.method, item.body) for item in items if isinstance(item, Request)] == [
+            (method, body)
+        ] * 3
+    flood = receive(one * (LIMITS.pipelined_requests + 1))
+    assert isinstance(flood[-1], Refusal)
+    assert flood[-1].status == 429
+
+
+def test_a_tunnel_is_refused() -> None:
+    assert refusal(head(method=b"CONNECT")).reason == "no_tunnel"
 
 
 def test_continue_is_due_once_and_only_while_the_body_is_missing() -> None:
