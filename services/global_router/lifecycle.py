@@ -133,7 +133,7 @@ class LifeCycle:
         )
 
     def _excluded_for(self, request: InferenceRequest, now: Instant) -> Mapping[str, DropReason]:
-        model = self.view.current.resolve(request) or request.model
+        model = self.view.current.canonical(request.model)
         return self._back_pressure.merged(self.view.excluded, model, request.priority, now)
 
     # --- HTTP requests ------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class LifeCycle:
         self.tallies.outcomes[outcome.kind] += 1
         if outcome.kind is OutcomeKind.BACK_PRESSURE:
             request = live.inference
-            model = self.view.current.resolve(request) or request.model
+            model = self.view.current.canonical(request.model)
             self._back_pressure.note(outcome.cluster, model, request.priority, outcome.retry_after, now)
         self.view.outcome(outcome.cluster, outcome.kind)
 

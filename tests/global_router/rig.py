@@ -126,14 +126,17 @@ class Rig:
         self.sequence += 1
         for name in clusters or tuple(set(self.gateways) - self.silent):
             place = self.gateways[name].place
-            pool = PoolReport("p", ModelName(MODEL), 3, 3, waiting=0, running=0, capacity_requests=100)
+            pools = tuple(
+                PoolReport("p", ModelName(model), 3, 3, waiting=0, running=0, capacity_requests=100)
+                for model in (MODEL, "alias")
+            )
             report = HealthReport(
                 ClusterId(name),
                 ReportId(1, self.sequence),
                 place.region,
                 place.jurisdiction,
                 SystemClock().wall_ms(),
-                (pool,),
+                pools,
                 draining,
             )
             await self.store.put(ChangeKind.HEALTH, name, report.id, encode_report(report), live=True)

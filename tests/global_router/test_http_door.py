@@ -72,6 +72,13 @@ async def test_bad_bodies_are_openai_errors(body: bytes, code: str, http: int, t
         assert rig.gateways["eu-a"].seen == []
 
 
+async def test_a_declared_model_that_no_cluster_serves_is_503_and_asks_nobody(tmp_path: Path) -> None:
+    async with running(tmp_path) as rig:
+        response = await rig.post({"model": "other"})
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "no_healthy_cluster")
+        assert [gateway.seen for gateway in rig.gateways.values()] == [[], []]
+
+
 async def test_an_ungranted_model_looks_like_an_unknown_one(tmp_path: Path) -> None:
     async with running(tmp_path) as rig:
         ungranted = await rig.post(tenant="narrow")

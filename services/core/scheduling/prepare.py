@@ -56,17 +56,22 @@ class Prepared:
         self._plans: dict[tuple[ModelName, ResidencyRule | None, bool], Plan] = {}
 
     def resolve(self, request: InferenceRequest) -> ModelName | None:
-        """Return the model behind the requested name; None if unknown to the policy or not granted.
+        """Return the name to serve under; None if unknown to the policy or not granted.
 
         A grant of a model covers its aliases; a grant of an alias covers only that. Without a policy
-        every name stands for itself.
+        every name stands for itself. An alias is served under its own name, because the body goes on as
+        it came: only a cluster whose servers answer to the alias can serve it.
         """
         name = request.model
         model = name if self._names is None else self._names.get(name)
+        if model is None:
+            return None
         granted = request.tenant.grants.models
-        if model is None or granted is None or name in granted or model in granted:
-            return model
-        return None
+        return name if granted is None or name in granted or model in granted else None
+
+    def canonical(self, name: ModelName) -> ModelName:
+        """Return the policy's name of the model behind `name`, `name` itself where the policy knows none."""
+        return name if self._names is None else self._names.get(name, name)
 
     def members(self, model: ModelName) -> tuple[Member, ...]:
         """Return the candidates that serve `model`, whatever their state."""

@@ -15,11 +15,11 @@ from tests.core.scheduling.fleets import EU_ONLY, MODEL, cluster, fleet, request
     ("asked", "grants", "resolved"),
     [
         ("llama", None, "llama"),
-        ("chat", None, "llama"),
+        ("chat", None, "chat"),
         ("nobody", None, None),
         ("llama", ["llama"], "llama"),
-        ("chat", ["llama"], "llama"),
-        ("chat", ["chat"], "llama"),
+        ("chat", ["llama"], "chat"),
+        ("chat", ["chat"], "chat"),
         ("llama", ["chat"], None),
         ("chat-latest", ["chat"], None),
         ("llama", ["mistral"], None),
@@ -61,3 +61,13 @@ def test_regions_and_revision_are_those_of_snapshot_and_policy() -> None:
     prepared = fleet(cluster("a"))
     assert prepared.regions == {"a": "eu-west"}
     assert (prepared.revision, prepared.snapshot.version) == (7, 42)
+
+
+def test_every_name_of_a_model_has_one_canonical_name() -> None:
+    prepared = fleet(cluster("a"))
+    assert [prepared.canonical(ModelName(name)) for name in ("chat", "llama", "nobody")] == [
+        "llama",
+        "llama",
+        "nobody",
+    ]
+    assert prepare(snapshot(cluster("a")), None).canonical(ModelName("chat")) == "chat"
