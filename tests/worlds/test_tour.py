@@ -41,13 +41,13 @@ def test_the_last_line_is_a_document_in_which_a_missing_number_is_null() -> None
 
 
 def played(start_gir: Callable[..., GirProcess], *arguments: str) -> dict[str, Any]:
-    """Play the tour to its end and return its last line; skip on a machine that is too slow to be judged by."""
+    """Play the tour to its end and return its last line; fail where three runs say nothing."""
     process = start_gir("demo", "--tour", "--json", "--base-port", str(base_port()), *arguments)
     code = process.wait_ended(TOUR_S)
     told = process.stdout()
     answer: dict[str, Any] = json.loads(told.splitlines()[-1])
     if answer.get("error") == "machine_too_slow":
-        pytest.skip("the event loop lagged over 250 ms in three runs: this machine is too slow to judge by")
+        pytest.fail("the event loop lagged over 250 ms in three runs: this machine is too busy to judge by")
     assert (code, answer["ok"]) == (0, True), told
     assert [claim["name"] for claim in answer["claims"]] == CLAIMS
     return answer
