@@ -27,6 +27,7 @@ from services.core.failover.effects import (
 from services.core.failover.states import State
 from services.core.inference import InferenceRequest
 from services.core.outcomes import DropReason
+from services.core.policy import MAX_ATTEMPTS_LIMIT
 from services.core.residency import ANYWHERE
 from services.core.units import Instant, after, seconds
 from services.global_router.answers import answer_block, id_headers, respond_error
@@ -77,6 +78,11 @@ _HEARTBEAT: Final = State.HEARTBEAT
 _ANSWERING: Final = State.ANSWERING
 
 _EVENT_DUE: Final = frozenset((State.HELD, State.HEARTBEAT))
+
+# The two events of every good answer, made once; one re-dispatch may come on top of a policy's attempts.
+_NUMBERS: Final = range(MAX_ATTEMPTS_LIMIT + 2)
+_BEGAN: Final = tuple(ev.AnswerBegan(number) for number in _NUMBERS)
+_FINISHED: Final = tuple(ev.BodyFinished(number) for number in _NUMBERS)
 
 _MESSAGES: Final = {
     DropReason.ATTEMPTS_EXHAUSTED: "Every attempt to serve this request failed; please retry.",
@@ -177,7 +183,7 @@ class LiveRequest:
         status = head.status
         failed = exchange.observer.error is not None and isinstance(exchange.observer, EventObserver)
         if 200 <= status < 300 and not failed:
-            self._perform(attempts.apply(ev.AnswerBegan(number), now, life.view.unroutable), now)
+            self._perform(attempts.apply(_BEGAN[number], now, life.view.unroutable), now)
             return
         retry_after = None
         drained = hop_refused = False
@@ -212,7 +218,7 @@ class LiveRequest:
         """The whole answer was handed to the client's socket."""
         if exchange is self._exchange:
             now = self._life.clock.now()
-            self._perform(self.attempts.apply(ev.BodyFinished(self.attempts.sent), now), now)
+            self._perform(self.attempts.apply(_FINISHED[self.attempts.sent], now), now)
 
     def relay_failed(self, exchange: Exchange, failure: Failure) -> None:
         """The answer broke off after the client had got something of it."""

@@ -48,7 +48,8 @@ def weighted_draw(
     if plan.trial_point and (points[7] < plan.trial_point or not near):
         trial = _trial(plan.trials, points[6], without, may_try)
         if trial.target:
-            return _with_fallbacks(trial, plan, points, regions, without)
+            fallbacks = _fallbacks(trial.target, plan, points, regions, without)
+            return Choice(trial.target, fallbacks, trial.passed_over, trial=True)
         passed_over = trial.passed_over
     else:
         passed_over = ()
@@ -65,22 +66,21 @@ def weighted_draw(
         if not redrawn:
             return None
         target = redrawn[0]
-    return _with_fallbacks(Choice(target, (), passed_over), plan, points, regions, without)
+    return Choice(target, _fallbacks(target, plan, points, regions, without), passed_over)
 
 
-def _with_fallbacks(
-    choice: Choice, plan: Plan, points: Sequence[int], regions: Mapping[str, str], without: Collection[str]
-) -> Choice:
-    """Return `choice` with fallbacks: near ones, then such outside its region, then whoever is left."""
+def _fallbacks(
+    target: str, plan: Plan, points: Sequence[int], regions: Mapping[str, str], without: Collection[str]
+) -> tuple[str, ...]:
+    """Return the fallbacks of `target`: near ones, then such outside its region, then whoever is left."""
     if len(plan.members) == 1:
-        return choice
-    target, _, passed_over, trial = choice
+        return ()
     taken = [target]
     _fill(plan.near, points, taken, 1 + NEAR_FALLBACKS, without)
     _fill(plan.far(regions[target]), points, taken, 1 + FALLBACKS_MAX, without)
     if len(taken) <= FALLBACKS_MAX:
         _fill(plan.near, points, taken, 1 + FALLBACKS_MAX, without)
-    return Choice(target, tuple(taken[1:]), passed_over, trial)
+    return tuple(taken[1:])
 
 
 def _fill(

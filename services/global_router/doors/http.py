@@ -112,17 +112,17 @@ class HttpDoor:
             self._refuse(responder, error.reason, error.message, error.param)
             return
         now = life.clock.now()
-        grants = tenant.grants
+        rule, asked = tenant.grants.residency, controls.residency
         inference = InferenceRequest(
-            request_id=self._new_id(),
-            tenant=tenant,
-            model=read.model,
-            residency=narrow(grants.residency, controls.residency),
-            traffic_class=controls.traffic_class,
-            priority=min(0, grants.priority_ceiling),
-            prompt_tokens=read.prompt_tokens,
-            max_output_tokens=read.max_output_tokens,
-            stream=read.stream,
+            self._new_id(),
+            tenant,
+            read.model,
+            rule if asked is ANYWHERE else narrow(rule, asked),
+            controls.traffic_class,
+            min(0, tenant.grants.priority_ceiling),
+            read.prompt_tokens,
+            read.max_output_tokens,
+            read.stream,
             session=controls.session,
         )
         decision = life.decide(inference, now)
