@@ -1,7 +1,7 @@
-"""Back-pressure: who answered 429, for which model and band, and until when it is left alone.
+"""Back-pressure: who answered 429 or cannot serve, for which model and band, and until when it is left alone.
 
-A full cluster is not an ill one: its health is untouched, and other models and bands still go
-there. Apart from the view because each worker keeps its own, for a second or so at a time.
+A full cluster is not an ill one, and neither is one whose pods lack a model: its health is untouched,
+and other models and bands still go there. Apart from the view because each worker keeps its own, for a second or so at a time.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ SPAN_MAX: Final = seconds(10)
 
 
 class BackPressure:
-    """The 429s of one worker, by (model, band) and cluster. The model is the policy's name, whatever alias was asked for."""
+    """The refusals of one worker, by (model, band) and cluster. The model is the policy's name, whatever alias was asked for."""
 
     __slots__ = ("_until",)
 
     def __init__(self) -> None:
-        self._until: dict[tuple[ModelName, Band], dict[str, Instant]] = {}
+        self._until: dict[tuple[ModelName, Band], dict[str, tuple[Instant, DropReason]]] = {}
 
     @property
     def any(self) -> bool:
@@ -31,12 +31,18 @@ class BackPressure:
         return bool(self._until)
 
     def note(
-        self, cluster: str, model: ModelName, priority: int, wish: Duration | None, now: Instant
+        self,
+        cluster: str,
+        model: ModelName,
+        priority: int,
+        wish: Duration | None,
+        now: Instant,
+        reason: DropReason = DropReason.SATURATED,
     ) -> None:
-        """`cluster` answered 429 for `model` at `priority` and wishes to be left alone for `wish`."""
+        """`cluster` refused `model` at `priority` for `reason` and wishes to be left alone for `wish`."""
         span = DEFAULT_SPAN if wish is None else min(wish, SPAN_MAX)
         key = (model, band_of(priority))
-        self._until.setdefault(key, {})[cluster] = after(now, span)
+        self._until.setdefault(key, {})[cluster] = (after(now, span), reason)
 
     def merged(
         self, excluded: Mapping[str, DropReason], model: ModelName, priority: int, now: Instant
@@ -46,9 +52,9 @@ class BackPressure:
         spans = self._until.get(key)
         if spans is None:
             return excluded
-        for cluster in [cluster for cluster, until in spans.items() if until <= now]:
+        for cluster in [cluster for cluster, (until, _) in spans.items() if until <= now]:
             del spans[cluster]
         if not spans:
             del self._until[key]
             return excluded
-        return {**dict.fromkeys(spans, DropReason.SATURATED), **excluded}
+        return {**{cluster: reason for cluster, (_, reason) in spans.items()}, **excluded}

@@ -17,8 +17,9 @@ from services.adapters.http.upstream import UpstreamPool
 from services.adapters.ports import Clock
 from services.adapters.system.decision_log import RingDecisionLog
 from services.core.failover import events as ev
-from services.core.failover.attempts import Attempts, Plan, Replay
+from services.core.failover.attempts import Attempts
 from services.core.failover.effects import Ending, OutcomeKind, RecordOutcome
+from services.core.failover.plan import Plan, Replay
 from services.core.failover.retry_budget import RetryBudget
 from services.core.inference import InferenceRequest
 from services.core.locality import ClusterId
@@ -32,6 +33,11 @@ from services.global_router.live_request import LiveRequest
 from services.global_router.records import DecisionRecord
 from services.global_router.view import View
 
+_LEFT_ALONE: Final = {
+    OutcomeKind.BACK_PRESSURE: DropReason.SATURATED,
+    OutcomeKind.UNABLE: DropReason.NO_HEALTHY_CLUSTER,
+}
+"""Answers after which a cluster gets no more of this model and band for a while, and why."""
 SWEEP_MS: Final = 50
 """Resolution of deadlines and of parked requests' polls; a pass over 1,000 requests takes about 1 ms."""
 
@@ -194,10 +200,13 @@ class LifeCycle:
     def attempt_ended(self, live: LiveRequest, outcome: RecordOutcome, now: Instant) -> None:
         """Tell passive health how an attempt was answered; `BROKEN` may follow `ANSWERED`."""
         self.tallies.outcomes[outcome.kind] += 1
-        if outcome.kind is OutcomeKind.BACK_PRESSURE:
+        reason = _LEFT_ALONE.get(outcome.kind)
+        if reason is not None:
             request = live.inference
             model = self.view.current.canonical(request.model)
-            self._back_pressure.note(outcome.cluster, model, request.priority, outcome.retry_after, now)
+            self._back_pressure.note(
+                outcome.cluster, model, request.priority, outcome.retry_after, now, reason
+            )
         self.view.outcome(outcome.cluster, outcome.kind)
 
     @property

@@ -52,6 +52,16 @@ if TYPE_CHECKING:
 
 _UNAUTHORIZED: Final = 401
 _HOP_REFUSED: Final = DoorReason.HAND_OFF_REFUSED.value.encode()
+_UNAVAILABLE: Final = 503
+_UNABLE: Final = frozenset(
+    reason.value.encode()
+    for reason in (
+        DropReason.NO_HEALTHY_CLUSTER,
+        DropReason.RESIDENCY_UNSATISFIABLE,
+        DropReason.REPORT_POLICY_MISMATCH,
+    )
+)
+"""Tier 1's own words for: alive, and not able to serve this request. Pods cannot say them: it strips theirs."""
 """Tier 1's refusal of this router's own token, never of the client's."""
 
 HEARTBEAT: Final = b": waiting\n\n"
@@ -186,12 +196,14 @@ class LiveRequest:
             self._perform(attempts.apply(_BEGAN[number], now, life.view.unroutable), now)
             return
         retry_after = None
-        drained = hop_refused = False
+        drained = hop_refused = unable = False
         if status >= 400:
             retry_after = retry_after_of(head.headers, life.clock.wall_ms())
             drained = head.header(b"x-gir-drained") is not None
-            hop_refused = status == _UNAUTHORIZED and head.header(b"x-gir-drop-reason") == _HOP_REFUSED
-        arrived = ev.HeadArrived(number, status, retry_after, drained, hop_refused)
+            dropped = head.header(b"x-gir-drop-reason")
+            hop_refused = status == _UNAUTHORIZED and dropped == _HOP_REFUSED
+            unable = status == _UNAVAILABLE and dropped in _UNABLE
+        arrived = ev.HeadArrived(number, status, retry_after, drained, hop_refused, unable)
         self._perform(attempts.apply(arrived, now, life.view.unroutable), now)
         if exchange is self._exchange and attempts.sent == number and attempts.state in _EVENT_DUE:
             # The head was good, its first event is an error.

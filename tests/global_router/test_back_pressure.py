@@ -34,3 +34,9 @@ def test_ill_health_is_the_graver_reason() -> None:
     pressure = BackPressure()
     pressure.note("us-a", M, 0, None, NOW)
     assert pressure.merged(ILL, M, 0, NOW) == ILL
+
+
+def test_who_cannot_serve_stays_away_for_its_own_reason() -> None:
+    pressure = BackPressure()
+    pressure.note("eu-a", M, 0, None, NOW, DropReason.NO_HEALTHY_CLUSTER)
+    assert pressure.merged({}, M, 0, NOW) == {"eu-a": DropReason.NO_HEALTHY_CLUSTER}

@@ -11,6 +11,7 @@ from services.adapters.http.responder import Responder
 from services.adapters.http.upstream import UpstreamOptions
 from services.adapters.ports import ChangeKind
 from services.core.fleet import HealthState, ReportId
+from services.core.locality import ClusterId
 from services.core.policy import Timeouts
 from services.core.units import ms
 from services.wire.http1.requests import Request
@@ -80,6 +81,7 @@ def outcomes(rig: Rig) -> list[tuple[str, str]]:
         (status(425), "answered"),
         (status(429, ((b"retry-after", b"1"),)), "back_pressure"),
         (status(503, ((b"x-gir-drained", b"1"),)), "drained"),
+        (status(503, ((b"x-gir-drop-reason", b"no_healthy_cluster"),)), "unable"),
         (status(401, ((b"x-gir-drop-reason", b"hand_off_refused"),)), "gateway_error"),
     ],
 )
@@ -95,6 +97,17 @@ async def test_a_failed_attempt_is_served_elsewhere(near: Script, outcome: str, 
         tokens = [gateway.hand_offs[0] for gateway in rig.gateways.values()]
         assert tokens[0].request_id == tokens[1].request_id
         assert [token.audience for token in tokens] == ["eu-a", "us-a"]
+
+
+async def test_a_cluster_without_the_model_is_left_alone_and_never_ejected(tmp_path: Path) -> None:
+    """A router that starts blind asks clusters which cannot serve; their answers are no sign of ill health."""
+    async with running(tmp_path) as rig:
+        near_and_far(rig, status(503, ((b"x-gir-drop-reason", b"no_healthy_cluster"),)))
+        for _ in range(10):
+            response = await rig.post()
+            assert response.headers["x-gir-cluster"] == "us-a"
+        assert len(rig.gateways["eu-a"].seen) == 1
+        assert not rig.router.view.state.clusters[ClusterId("eu-a")].outlier.ejected
 
 
 async def test_residency_binds_retries(tmp_path: Path) -> None:

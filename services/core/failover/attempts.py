@@ -4,8 +4,7 @@ No socket, no clock, no health state: the shell performs effects, reads time, an
 which clusters are unroutable now. The laws stand with the table.
 """
 
-import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from services.core.failover import events as ev
@@ -23,13 +22,12 @@ from services.core.failover.effects import (
     SendHeartbeats,
 )
 from services.core.failover.events import AttemptEvent
+from services.core.failover.plan import Plan, Replay
 from services.core.failover.retry_budget import RetryBudget
 from services.core.failover.states import MOVES, Action, IllegalMoveError, State
-from services.core.inference import TrafficClass
 from services.core.outcomes import DropReason
 from services.core.policy import FailoverPolicy
 from services.core.units import Duration, Instant, after, ms, seconds
-from services.core.values import value
 
 Effects = tuple[AttemptEffect, ...]
 Unroutable = Mapping[str, object]
@@ -51,33 +49,6 @@ _PLANNED, _WAITING, _ANSWERING, _DONE = State.PLANNED, State.WAITING, State.ANSW
 _ANSWERED: Final = OutcomeKind.ANSWERED
 
 RETRIED_BELOW_500 = frozenset((408, 425, 429))
-
-
-class Replay(enum.Enum):
-    """Whether the request may be sent a second time.
-
-    `ALWAYS`: replayable and its body is kept. `BEFORE_BODY`: not replayable, so only while no byte of
-    the body had been sent. `NEVER`: its body is too large to keep, one attempt.
-    """
-
-    ALWAYS = "always"
-    BEFORE_BODY = "before_body"
-    NEVER = "never"
-
-
-@value
-class Plan:
-    """Where a request may go, in order: the decision's target and fallbacks, all inside residency.
-
-    `regions` maps a cluster to its region (`Prepared.regions`). `deadline` is the client's own.
-    """
-
-    targets: Sequence[str]
-    regions: Mapping[str, str]
-    traffic_class: TrafficClass = TrafficClass.INTERACTIVE
-    stream: bool = False
-    replay: Replay = Replay.ALWAYS
-    deadline: Instant | None = None
 
 
 class Attempts:
@@ -300,14 +271,19 @@ class Attempts:
                 self.state = State.HELD
             return ()
         drained = event.drained and status == 503
-        kind = OutcomeKind.DRAINED if drained else _kind_of(500 if event.hop_refused else status)
+        kind = _kind_of(500 if event.hop_refused else status)
+        if drained:
+            kind = OutcomeKind.DRAINED
+        elif event.unable:
+            kind = OutcomeKind.UNABLE
         failed = (self._outcome(kind, event.retry_after), CancelAttempt(self._live))
         reason = DropReason.DRAINED if drained else DropReason.ATTEMPTS_EXHAUSTED
         if self.state is State.HEARTBEAT:
             return (*failed, *self._fail(reason))
         if status >= 500 or status in RETRIED_BELOW_500 or event.hop_refused:
             target = self._target(unroutable, body_sent=event.body_sent, answered=True)
-            sends = self._resend(target, now, free=drained or self.cluster in unroutable)
+            free = drained or event.unable or self.cluster in unroutable
+            sends = self._resend(target, now, free=free)
             if sends:
                 return (*failed, *sends)
             if drained or event.hop_refused:

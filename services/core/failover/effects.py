@@ -18,7 +18,8 @@ class OutcomeKind(enum.StrEnum):
     `ANSWERED` (any answer below 500 but 429) ends runs of failures. `CONNECT_FAILED` and `RESET` (no
     answer at all) are connection failures, `GATEWAY_ERROR` any 5xx, a refused hand-off or an error as
     first event.
-    `BACK_PRESSURE` (429), `DRAINED`, `TIMED_OUT` (no first byte in time) and `BROKEN` (after the first
+    `BACK_PRESSURE` (429), `DRAINED`, `UNABLE` (the cluster is alive and cannot serve this request: not this
+    model, not now, not here), `TIMED_OUT` (no first byte in time) and `BROKEN` (after the first
     byte) say nothing that ejects; `ABANDONED` is an attempt that was cancelled without an answer, and
     `NOT_SENT` one that this worker's own limits kept from the cluster.
     A str, because it keys counters on every request and `Enum` hashes in Python (0.3 us, a str 0.03 us).
@@ -30,6 +31,7 @@ class OutcomeKind(enum.StrEnum):
     GATEWAY_ERROR = "gateway_error"
     BACK_PRESSURE = "back_pressure"
     DRAINED = "drained"
+    UNABLE = "unable"
     TIMED_OUT = "timed_out"
     BROKEN = "broken"
     ABANDONED = "abandoned"

@@ -49,7 +49,8 @@ class HeadArrived:
 
     `retry_after` is the answer's own wish (seconds, HTTP-date or milliseconds, as a span from now),
     None when it has none. `drained` is tier 1's `x-gir-drained`; `hop_refused` says that tier 1 refused
-    this router's hand-off, which is no answer to the client.
+    this router's hand-off, which is no answer to the client; `unable`, that tier 1 itself answered 503
+    because none of its pods serves the model, is ready, or may see the request.
     """
 
     attempt: int
@@ -57,6 +58,7 @@ class HeadArrived:
     retry_after: Duration | None = None
     drained: bool = False
     hop_refused: bool = False
+    unable: bool = False
     body_sent: bool = True
 
 

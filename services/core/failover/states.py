@@ -2,7 +2,7 @@
 
 Laws. (1) Nothing is retried after the first byte to the client, heartbeats included.
 (2) At most `max_attempts` sends, each retry paid from the worker's bucket, plus at most one
-re-dispatch, which is free because its cluster is lost or drained. (3) Only planned targets
+re-dispatch, which is free because its cluster is lost, drained or says that it cannot serve. (3) Only planned targets
 are ever sent to, so residency holds on every retry. (4) An event of an attempt that is no
 longer the live one changes nothing. (5) Until the end there is always a deadline. (6) The last
 effect is one `Finish`; after it nothing happens. (7) A request whose cluster gave no answer

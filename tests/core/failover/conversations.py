@@ -8,12 +8,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import strategies as st
 
 from services.core.failover import events as ev
-from services.core.failover.attempts import (
-    PARK_POLL,
-    Attempts,
-    Plan,
-    Replay,
-)
+from services.core.failover.attempts import PARK_POLL, Attempts
 from services.core.failover.effects import (
     AttemptEffect,
     OutcomeKind,
@@ -21,6 +16,7 @@ from services.core.failover.effects import (
     Send,
     SendHeartbeats,
 )
+from services.core.failover.plan import Plan, Replay
 from services.core.failover.retry_budget import RetryBudget
 from services.core.failover.states import IllegalMoveError, State
 from services.core.inference import TrafficClass

@@ -5,14 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from services.core.failover import events as ev
-from services.core.failover.attempts import (
-    EXHAUSTED_RETRY_AFTER,
-    PARK_AT_MOST,
-    Attempts,
-    Effects,
-    Plan,
-    Replay,
-)
+from services.core.failover.attempts import EXHAUSTED_RETRY_AFTER, PARK_AT_MOST, Attempts, Effects
 from services.core.failover.effects import (
     AttemptEffect,
     CancelAttempt,
@@ -25,6 +18,7 @@ from services.core.failover.effects import (
     Send,
     SendHeartbeats,
 )
+from services.core.failover.plan import Plan, Replay
 from services.core.failover.retry_budget import RetryBudget
 from services.core.failover.states import IllegalMoveError, State
 from services.core.locality import ClusterId

@@ -3,9 +3,6 @@
 import pytest
 
 from services.core.failover import events as ev
-from services.core.failover.attempts import (
-    Replay,
-)
 from services.core.failover.effects import (
     CancelAttempt,
     CommitHead,
@@ -15,6 +12,7 @@ from services.core.failover.effects import (
     Reject,
     Send,
 )
+from services.core.failover.plan import Replay
 from services.core.failover.states import State
 from services.core.locality import ClusterId
 from services.core.units import seconds
@@ -116,3 +114,14 @@ def test_a_refused_hand_off_is_a_gateway_error_and_no_answer_to_the_client() -> 
         Reject(EXHAUSTED),
         Finish(Ending.REJECTED),
     )
+
+
+def test_a_cluster_that_cannot_serve_is_left_at_no_charge_and_held_to_be_well() -> None:
+    """Law 2: free, but once; and what was answered passes on where nobody else is left."""
+    unable = ev.HeadArrived(1, 503, unable=True)
+    assert begun().apply(unable, at(0.1)) == (
+        outcome("a1", 1, OutcomeKind.UNABLE),
+        CancelAttempt(1),
+        Send("a2", 2, redispatch=True),
+    )
+    assert begun(("a1",)).apply(unable, at(0.1)) == (outcome("a1", 1, OutcomeKind.UNABLE), CommitHead(1))

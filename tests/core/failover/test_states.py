@@ -7,11 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.core.failover import events as ev
-from services.core.failover.attempts import (
-    Attempts,
-    Plan,
-    Replay,
-)
+from services.core.failover.attempts import Attempts
 from services.core.failover.effects import (
     CommitHead,
     FailInBand,
@@ -22,6 +18,7 @@ from services.core.failover.effects import (
     Send,
     SendHeartbeats,
 )
+from services.core.failover.plan import Plan, Replay
 from services.core.failover.retry_budget import RetryBudget
 from services.core.failover.states import MOVES, Action, State
 from tests.core.failover.conversations import (
