@@ -343,14 +343,3 @@ class PublisherLease(Protocol):
         """Whether the lease is still held; false means stop publishing at once."""
 
     async def release(self) -> None: ...
-
-
-# --- Records ------------------------------------------------------------------------------------
-
-
-class DecisionLog(Protocol):
-    """Keeps decision records: a ring per worker, optionally JSON lines in a file. Never blocks."""
-
-    def append(self, record: object) -> None: ...
-
-    def find(self, request_id: str) -> object | None: ...

@@ -5,15 +5,14 @@ Parses words into settings and runs the service until it is told to stop.
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 import uvloop
 
 from services.cli.exit_codes import USAGE
+from services.cli.settings_file import read_settings
 from services.endpoint_picker.serve import serve
 from services.endpoint_picker.settings import PickerSettings
-from services.wire.config.settings_source import SettingsError, load_settings
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -44,14 +43,5 @@ def run(args: argparse.Namespace) -> int:
         "grpc.port": args.grpc_port,
         "insecure_bind": args.insecure_bind,
     }
-    try:
-        text = args.config.read_text()
-        settings = load_settings(PickerSettings, text, str(args.config), os.environ, flags)
-    except (OSError, UnicodeDecodeError) as error:
-        print(f"gir endpoint-picker: cannot read {args.config}: {error}", file=sys.stderr)
-        return USAGE
-    except SettingsError as error:
-        for problem in error.problems:
-            print(f"gir endpoint-picker: {problem}", file=sys.stderr)
-        return USAGE
-    return uvloop.run(serve(settings))
+    settings = read_settings("endpoint-picker", PickerSettings, args.config, os.environ, flags)
+    return USAGE if settings is None else uvloop.run(serve(settings))

@@ -15,13 +15,12 @@ from services.core.locality import ClusterId, Jurisdiction, Locality, Region, ch
 from services.core.pods.report import PoolSpec
 from services.endpoint_picker.addresses import join, normal_path, split
 from services.wire.config.field_types import bootstrap_servers
+from services.wire.config.listeners import Listener, MetricsDoor, Port, check_loopback
 from services.wire.config.settings_source import Settings
 
 MAX_REPORTED = 128
 """Pools times models of one cluster: with the longest names a report of these fits into 64 KiB."""
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
-Port = Annotated[int, Field(ge=0, le=65535)]
 Name = Annotated[str, AfterValidator(lambda value: check_name(value, "name"))]
 PodId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
@@ -44,13 +43,6 @@ class LeaseKind(enum.Enum):
     FILE = "file"
 
 
-class Listener(Settings):
-    """Where a door listens. Port 0 takes a free one. Until TLS is configured the host must be loopback."""
-
-    host: str = "127.0.0.1"
-    port: Port = 0
-
-
 class HttpDoor(Listener):
     """The gateway's OpenAI door. `body_max_bytes` lies above the routers' own 10 MiB, who refuse first."""
 
@@ -67,12 +59,6 @@ class GrpcDoor(Listener):
     """LocalPicker and gRPC health."""
 
     port: Port = 9002
-
-
-class MetricsDoor(Listener):
-    """Prometheus metrics."""
-
-    port: Port = 9090
 
 
 class EndpointSettings(Settings):
@@ -165,11 +151,8 @@ class PickerSettings(Settings):
             raise ValueError("a model is served by more than one pool; one name must lead to one pool")
         if self.lease is LeaseKind.FILE and self.lease_file is None:
             raise ValueError("lease: file needs lease_file")
-        for door in (self.http, self.grpc, self.metrics):
-            if door.host not in LOOPBACK and not self.insecure_bind:
-                raise ValueError(
-                    f"{door.host}: listening outside loopback in plain text needs insecure_bind: true"
-                )
+        if not self.insecure_bind:
+            check_loopback((self.http, self.grpc, self.metrics))
         return self
 
     @property

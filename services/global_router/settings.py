@@ -12,26 +12,11 @@ from pydantic import AfterValidator, Field, model_validator
 from services.core.locality import Jurisdiction, Locality, Region, check_jurisdiction, check_name
 from services.core.units import Duration, ms
 from services.wire.config.field_types import bootstrap_servers, redis_url
+from services.wire.config.listeners import Listener, MetricsDoor, Port, check_loopback
 from services.wire.config.settings_source import Settings
 
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-
-Port = Annotated[int, Field(ge=0, le=65535)]
 Name = Annotated[str, AfterValidator(lambda value: check_name(value, "name"))]
 JurisdictionCode = Annotated[str, AfterValidator(check_jurisdiction)]
-
-
-class Listener(Settings):
-    """Where one door listens. Port 0 takes a free one. Until TLS is configured the host must be loopback."""
-
-    host: str = "127.0.0.1"
-    port: Port = 0
-
-
-def check_loopback(door: Listener) -> None:
-    """Raise `ValueError` for a door that would speak plain text beyond this host."""
-    if door.host not in LOOPBACK:
-        raise ValueError(f"{door.host}: listening outside loopback in plain text needs insecure_bind: true")
 
 
 class HttpDoor(Listener):
@@ -46,12 +31,6 @@ class GrpcDoor(Listener):
     """The gRPC door (GlobalRouter, health, reflection)."""
 
     port: Port = 7000
-
-
-class MetricsDoor(Listener):
-    """Prometheus metrics; on one host the next free port is taken and printed."""
-
-    port: Port = 9090
 
 
 class Redis(Settings):
@@ -92,8 +71,7 @@ class RouterSettings(Settings):
     @model_validator(mode="after")
     def _stay_on_loopback(self) -> Self:
         if not self.insecure_bind:
-            for door in (self.http, self.grpc, self.metrics):
-                check_loopback(door)
+            check_loopback((self.http, self.grpc, self.metrics))
         return self
 
     @property
@@ -120,7 +98,7 @@ class ProjectorSettings(Settings):
     @model_validator(mode="after")
     def _stay_on_loopback(self) -> Self:
         if not self.insecure_bind:
-            check_loopback(self.metrics)
+            check_loopback((self.metrics,))
         if not self.redis.url:
             raise ValueError("redis.url: a projector needs a store to project into")
         return self

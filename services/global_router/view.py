@@ -214,7 +214,7 @@ class View:
             return decode_report(payload)
         except UndecodableError as error:
             self.tallies.undecodable += 1
-            log.warning("report of %s is not understood and is skipped: %s", key, error)
+            log.warning("report of %r is not understood and is skipped: %s", key, error)
             return None
 
     # --- Policy ---------------------------------------------------------------------------------------

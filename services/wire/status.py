@@ -30,7 +30,6 @@ class DoorReason(enum.Enum):
     MISSING_PARAMETER = "missing_required_parameter"
     UNSUPPORTED_ENCODING = "unsupported_content_encoding"
     BODY_TOO_LARGE = "request_too_large"
-    BODY_REQUIRED = "length_required"
     UNKNOWN_PATH = "unknown_url"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     UNAUTHENTICATED = "invalid_api_key"
@@ -80,7 +79,6 @@ STATUS: dict[DropReason | DoorReason, StatusRow] = {
         415, GRPC_INVALID_ARGUMENT, _INVALID, "unsupported_content_encoding", False
     ),
     DoorReason.BODY_TOO_LARGE: StatusRow(413, GRPC_INVALID_ARGUMENT, _INVALID, "request_too_large", False),
-    DoorReason.BODY_REQUIRED: StatusRow(411, GRPC_INVALID_ARGUMENT, _INVALID, "length_required", False),
     DoorReason.UNKNOWN_PATH: StatusRow(404, GRPC_UNIMPLEMENTED, _INVALID, "unknown_url", False),
     DoorReason.METHOD_NOT_ALLOWED: StatusRow(405, GRPC_UNIMPLEMENTED, _INVALID, "method_not_allowed", False),
     DoorReason.UNAUTHENTICATED: StatusRow(401, GRPC_UNAUTHENTICATED, _INVALID, "invalid_api_key", False),

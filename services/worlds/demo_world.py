@@ -20,8 +20,9 @@ from services.global_router.assembly import build_projector
 from services.global_router.process import Router
 from services.global_router.project import PROJECTED_TOPICS
 from services.global_router.projection import ProjectorService
-from services.global_router.settings import Kafka, MetricsDoor, ProjectorSettings, Redis
+from services.global_router.settings import Kafka, ProjectorSettings, Redis
 from services.simulator.assembly import RunningPod, start_pod
+from services.wire.config.listeners import MetricsDoor
 from services.worlds.demo_bus import LoggedPublisher, Parts, SendLog
 from services.worlds.topology import ClusterPlan, RegionPlan, WorldPlan
 

@@ -38,7 +38,8 @@ from services.core.units import seconds
 from services.global_router.assembly import Shared, build
 from services.global_router.process import Router
 from services.global_router.records import DecisionRecord
-from services.global_router.settings import GrpcDoor, HttpDoor, MetricsDoor, RouterSettings
+from services.global_router.settings import GrpcDoor, HttpDoor, RouterSettings
+from services.wire.config.listeners import MetricsDoor
 from services.wire.hand_off import HandOff, derive_key, verify
 from services.wire.health_codec import encode_report
 from services.wire.http1.requests import Request

@@ -13,7 +13,8 @@ from services.core.policy import Timeouts
 from services.core.units import ms
 from services.global_router.assembly import build
 from services.global_router.policy_file import FILE_NAME
-from services.global_router.settings import GrpcDoor, HttpDoor, MetricsDoor, RouterSettings
+from services.global_router.settings import GrpcDoor, HttpDoor, RouterSettings
+from services.wire.config.listeners import MetricsDoor
 from services.wire.policy_codec import encode_policy
 from tests.global_router.rig import running
 from tests.support.wait import eventually

@@ -50,6 +50,11 @@ _log = logging.getLogger(__name__)
 _Key = tuple[Topic, str]
 
 
+WAITING_MAX = 10_000
+"""Keys that wait for a bus that is away. A fleet has fewer; dead letters, each with a key of its own, may not
+fill the memory. Beyond it the oldest is dropped and counted as expired."""
+
+
 @dataclass(slots=True)
 class _Offer:
     value: bytes | None
@@ -116,8 +121,13 @@ class KafkaBusPublisher:
 
     def offer(self, topic: Topic, key: str, value: bytes | None) -> None:
         """Send soon; a value of the same key that still waits is replaced and counted."""
-        self.coalesced += (topic, key) in self._waiting
-        self._waiting[topic, key] = _Offer(value, self._clock.now())
+        waiting = self._waiting
+        if (topic, key) in waiting:
+            self.coalesced += 1
+        elif len(waiting) >= WAITING_MAX:
+            del waiting[next(iter(waiting))]
+            self.expired += 1
+        waiting[topic, key] = _Offer(value, self._clock.now())
         self._wake.set()
 
     async def publish(self, topic: Topic, key: str, value: bytes | None, timeout: Duration) -> None:

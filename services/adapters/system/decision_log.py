@@ -26,7 +26,7 @@ R = TypeVar("R", bound=Identified)
 
 
 class RingDecisionLog(Generic[R]):
-    """`DecisionLog` port. `render` turns a record into one JSON line; it is called at flush, when the request ended.
+    """`render` turns a record into one JSON line; it is called at flush, when the request ended.
 
     `dropped` counts records that no longer fitted the write queue or could not be written.
     """

@@ -7,6 +7,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from deploy.stack.kafka import KafkaServer
+from services.adapters.kafka import publisher as publisher_module
 from services.adapters.kafka.publisher import KafkaBusPublisher
 from services.adapters.kafka.reader import KafkaBusReader
 from services.adapters.kafka.settings import KafkaSettings
@@ -168,3 +169,13 @@ async def test_a_publisher_outlives_whatever_its_client_raises(caplog: pytest.Lo
     await eventually(lambda: caplog.text.count("publisher starts over") >= 2, what="a second try")
     assert not publisher.connected
     await publisher.close()
+
+
+async def test_what_waits_for_a_bus_that_is_away_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dead letters have a key each; the oldest gives way and is counted."""
+    monkeypatch.setattr(publisher_module, "WAITING_MAX", 2)
+    away = KafkaBusPublisher(KafkaSettings("127.0.0.1:1"), SystemClock())
+    for key in ("a", "b", "b", "c"):
+        away.offer(Topic.DEAD_LETTER, key, b"x")
+    assert [key for _, key in away._waiting] == ["b", "c"]
+    assert (away.coalesced, away.expired) == (1, 1)
