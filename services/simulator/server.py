@@ -17,7 +17,8 @@ from services.simulator.driver import EngineDriver
 from services.simulator.exchange import JSON, Exchange, Ticket
 from services.simulator.faults import Crash, Faults, MetricsFault, ProbeFault, updated
 from services.simulator.metrics_page import Gauges, MetricNames, MetricsPage
-from services.wire.http1.requests import Refusal, Request
+from services.wire.http1.refusals import Refusal
+from services.wire.http1.requests import Request
 
 PROMETHEUS: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _GAUGES = {

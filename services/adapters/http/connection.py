@@ -15,7 +15,8 @@ from typing import Protocol, cast
 from services.adapters.http.responder import Responder
 from services.wire.http1.heads import CONTINUE
 from services.wire.http1.limits import RequestLimits
-from services.wire.http1.requests import Refusal, Request, RequestParser
+from services.wire.http1.refusals import Refusal
+from services.wire.http1.requests import Request, RequestParser
 
 _LOG = logging.getLogger(__name__)
 

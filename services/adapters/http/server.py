@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from services.adapters.http.connection import Phase, RefusalHandler, RequestHandler, Screen, ServerConnection
 from services.adapters.http.responder import ClientGone, Responder
 from services.wire.http1.limits import RequestLimits
-from services.wire.http1.requests import Refusal, Request
+from services.wire.http1.refusals import Refusal
+from services.wire.http1.requests import Request
 
 _LOG = logging.getLogger(__name__)
 

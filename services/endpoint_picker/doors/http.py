@@ -25,7 +25,8 @@ from services.endpoint_picker.pick import LocalScheduler, Pick
 from services.wire.control_headers import STRIPPED_LETTER, STRIPPED_PREFIXES
 from services.wire.hand_off import HEADER, HandOff
 from services.wire.http1.heads import forwardable_block
-from services.wire.http1.requests import Refusal, Request
+from services.wire.http1.refusals import Refusal
+from services.wire.http1.requests import Request
 from services.wire.openai.errors import DROP_REASON_HEADER, ErrorAnswer, error_answer, error_body
 from services.wire.openai.requests import BadBodyError, model_list, read_body
 from services.wire.status import GRPC_INVALID_ARGUMENT, DoorReason, StatusRow

@@ -21,7 +21,8 @@ from services.global_router.lifecycle import LifeCycle
 from services.global_router.records import DecisionRecord
 from services.wire.client_head import ClientHead, controls_of, read_head
 from services.wire.control_headers import BadHeaderError, Controls
-from services.wire.http1.requests import Refusal, Request
+from services.wire.http1.refusals import Refusal
+from services.wire.http1.requests import Request
 from services.wire.openai.errors import ErrorAnswer, error_answer, refusal_answer
 from services.wire.openai.requests import BadBodyError, ask_for_usage, model_list, read_body
 from services.wire.status import DoorReason
@@ -86,7 +87,7 @@ class HttpDoor:
         """Judge a head whose body has not arrived; True when it was answered and the body need not be read."""
         if self.silent or request.path not in INFERENCE_PATHS:
             return False
-        return self._identify(read_head(request.headers), responder, self._life.clock.wall_ms()) is None
+        return self._identify(_head_of(request), responder, self._life.clock.wall_ms()) is None
 
     def refuse(self, refusal: Refusal, responder: Responder) -> None:
         """Answer a request that never became one, in OpenAI's form (a `RefusalHandler`)."""
@@ -98,7 +99,7 @@ class HttpDoor:
     def _infer(self, request: Request, responder: Responder) -> None:
         life = self._life
         now_ms = life.clock.wall_ms()
-        head = read_head(request.headers)
+        head = _head_of(request)
         identified = self._identify(head, responder, now_ms)
         if identified is None:
             return
@@ -194,7 +195,7 @@ class HttpDoor:
         if request.method not in (b"GET", b"HEAD"):
             self._refuse(responder, DoorReason.METHOD_NOT_ALLOWED, "Use GET.")
             return
-        identified = self._identify(read_head(request.headers), responder, self._life.clock.wall_ms())
+        identified = self._identify(_head_of(request), responder, self._life.clock.wall_ms())
         if identified is not None:
             responder.respond(200, [_JSON], model_list(self._granted(identified[0])))
 
@@ -225,6 +226,17 @@ class HttpDoor:
         self.refused[reason] += 1
         answer = error_answer(reason, message, param=param, retry_after=retry_after)
         responder.respond(answer.status, _encoded(answer), answer.body)
+
+
+def _head_of(request: Request) -> ClientHead:
+    """Read the head, or take what was read when the connection sent it before."""
+    recurring = request.recurring
+    if recurring is None:
+        return read_head(request.headers)
+    reading = recurring.reading
+    if not isinstance(reading, ClientHead):
+        reading = recurring.reading = read_head(request.headers)
+    return reading
 
 
 def _encoded(answer: ErrorAnswer) -> list[tuple[bytes, bytes]]:

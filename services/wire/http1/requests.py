@@ -6,27 +6,29 @@ and never answers; the connection that owns it does. Apart from the socket code 
 conversation can be tested as bytes, at every split point.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import httptools
 
 from services.wire.http1.limits import RequestLimits
+from services.wire.http1.recurring import RecurringHead, recurring
+from services.wire.http1.refusals import (
+    BAD_MESSAGE,
+    BAD_TARGET,
+    BODY_TOO_LARGE,
+    CODING_UNKNOWN,
+    EXPECTATION_UNKNOWN,
+    HEAD_TOO_LARGE,
+    HOST_NOT_ONE,
+    NO_TUNNEL,
+    TARGET_TOO_LONG,
+    TOO_MANY_PIPELINED,
+    VERSION_UNKNOWN,
+    Refusal,
+    classify,
+)
 
 _NO_BODY: Final = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A request that must be answered with an error and a closed connection.
-
-    status: HTTP status, 4xx or 5xx. reason: one word, stable, for metrics and error codes.
-    detail: one sentence for the client; holds nothing the client sent.
-    """
-
-    status: int
-    reason: str
-    detail: str
 
 
 class Request:
@@ -35,7 +37,7 @@ class Request:
     method and target are raw bytes; target is always origin-form (`/path?query`) or `*`.
     headers are (lowercase name, value) pairs in order of arrival, values stripped of outer
     whitespace. body is the decoded body, whole. minor_version is 0 or 1. keep_alive tells whether
-    the client wants the connection to stay.
+    the client wants the connection to stay. recurring: the head, if its connection sent it before.
     """
 
     __slots__ = (
@@ -46,6 +48,7 @@ class Request:
         "keep_alive",
         "method",
         "minor_version",
+        "recurring",
         "target",
     )
 
@@ -67,6 +70,7 @@ class Request:
         self.minor_version = minor_version
         self.keep_alive = keep_alive
         self.expects_continue = expects_continue
+        self.recurring: RecurringHead | None = None
         self._fields: dict[bytes, bytes] | None = None
 
     @property
@@ -116,6 +120,8 @@ class RequestParser:
         self._refusal: Refusal | None = None
         self._read_size = 0
         self._first_read = 0
+        self._recurring: RecurringHead | None = None
+        self._tries = _RECURRING_TRIES
         self._reset()
 
     def feed(self, data: bytes) -> list[Request | Refusal]:
@@ -123,13 +129,33 @@ class RequestParser:
 
         The returned list belongs to the caller.
         """
+        head = self._recurring
+        whole = not self._begun
+        if head is not None and whole and self._refusal is None:
+            # 3 us, where llhttp and its callbacks take 11.
+            body = head.body_of(data, self._limits.body_bytes)
+            if body is not None:
+                request = Request(head.method, head.target, head.headers, body)
+                request.recurring = head
+                return [request]
         rest = data
         while rest and self._refusal is None:
             rest = self._feed(rest)
+            whole = whole and not rest
         items = self._items
         if items:
             self._items = []
+            if whole and self._tries and len(items) == 1 and not self._begun:
+                self._remember(items[0], data)
         return items
+
+    def _remember(self, item: Request | Refusal, data: bytes) -> None:
+        """Keep a head that may recur. Few tries: a client whose heads all differ shall not pay for each."""
+        self._tries -= 1
+        if isinstance(item, Request) and item.minor_version and item.keep_alive and not item.expects_continue:
+            self._recurring = recurring(
+                item.method, item.target, item.headers, data, len(item.body), self._limits.head_bytes
+            )
 
     def _feed(self, data: bytes) -> bytes:
         """Parse up to the end of data; return what is left where llhttp stopped for another protocol."""
@@ -141,18 +167,18 @@ class RequestParser:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as stopped:
             if self._parser.get_method() == b"CONNECT":
-                self._end_with(_NO_TUNNEL)
+                self._end_with(NO_TUNNEL)
             else:
                 rest = self._without_upgrade() + data[stopped.args[0] :]
                 self._parser = httptools.HttpRequestParser(self)
         except httptools.HttpParserCallbackError as error:
             refused = error.__context__
-            self._end_with(refused.refusal if isinstance(refused, _Refused) else _BAD_MESSAGE)
+            self._end_with(refused.refusal if isinstance(refused, _Refused) else BAD_MESSAGE)
         except httptools.HttpParserError as error:
-            self._end_with(_classify(error))
+            self._end_with(classify(error))
         else:
             if self._begun and not self._head_complete and self._head_fed > self._limits.head_bytes:
-                self._end_with(_HEAD_TOO_LARGE)
+                self._end_with(HEAD_TOO_LARGE)
         return rest
 
     @property
@@ -185,7 +211,7 @@ class RequestParser:
 
     def close(self) -> None:
         """Break the reference cycle with llhttp's callbacks; the parser is spent."""
-        self._refusal = self._refusal or _BAD_MESSAGE
+        self._refusal = self._refusal or BAD_MESSAGE
         self._parser = None  # type: ignore[assignment]  # spent: feed returns before it is used
 
     # The callbacks below are called by llhttp, in this order, for every message.
@@ -193,7 +219,7 @@ class RequestParser:
     def on_message_begin(self) -> None:
         """Start a request."""
         if len(self._items) >= self._limits.pipelined_requests:
-            raise _Refused(_TOO_MANY_PIPELINED)
+            raise _Refused(TOO_MANY_PIPELINED)
         self._reset()
         self._begun = True
         self._first_read = self._read_size
@@ -202,7 +228,7 @@ class RequestParser:
         """Collect the target; llhttp hands it over in pieces when reads split it."""
         self._target = self._target + part if self._target else part
         if len(self._target) > self._limits.target_bytes:
-            raise _Refused(_TARGET_TOO_LONG)
+            raise _Refused(TARGET_TOO_LONG)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect one header line, or skip a trailer field."""
@@ -215,7 +241,7 @@ class RequestParser:
             value = value.rstrip(b" \t")
         headers.append((name, value))
         if len(headers) > self._header_count:
-            raise _Refused(_HEAD_TOO_LARGE)
+            raise _Refused(HEAD_TOO_LARGE)
         if name in _READ_HERE:
             self._note(name, value)
 
@@ -227,16 +253,16 @@ class RequestParser:
         version = self._parser.get_http_version()
         if version == "1.1":
             if self._hosts != 1:
-                raise _Refused(_HOST_NOT_ONE)
+                raise _Refused(HOST_NOT_ONE)
         elif version == "1.0":
             self._minor_version = 0
             self._expects_continue = False  # RFC 9110 10.1.1: ignored from a 1.0 client.
             if self._chunked:
-                raise _Refused(_BAD_MESSAGE)
+                raise _Refused(BAD_MESSAGE)
             if self._hosts > 1:
-                raise _Refused(_HOST_NOT_ONE)
+                raise _Refused(HOST_NOT_ONE)
         else:
-            raise _Refused(_VERSION_UNKNOWN)
+            raise _Refused(VERSION_UNKNOWN)
         if self._target[:1] != b"/":
             self._target = self._origin_form(self._target)
 
@@ -244,7 +270,7 @@ class RequestParser:
         """Collect a piece of the body, within the limit."""
         self._body_size += len(part)
         if self._body_size > self._limits.body_bytes:
-            raise _Refused(_BODY_TOO_LARGE)
+            raise _Refused(BODY_TOO_LARGE)
         self._body.append(part)
 
     def on_message_complete(self) -> None:
@@ -284,13 +310,13 @@ class RequestParser:
         """The reads that held the head were long enough; find out how much of them is head."""
         size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
         if size > self._limits.head_bytes:
-            raise _Refused(_HEAD_TOO_LARGE)
+            raise _Refused(HEAD_TOO_LARGE)
 
     def _skip_trailer(self, size: int) -> None:
         """Trailers are never merged into the headers (RFC 9110 6.5.1); they count against the head's limit."""
         self._trailer_size += size + 4
         if self._trailer_size > self._limits.head_bytes:
-            raise _Refused(_HEAD_TOO_LARGE)
+            raise _Refused(HEAD_TOO_LARGE)
 
     def _note(self, name: bytes, value: bytes) -> None:
         if name == b"host":
@@ -298,15 +324,15 @@ class RequestParser:
         elif name == b"content-length":
             # llhttp has already refused anything but digits, duplicates and overflow.
             if int(value) > self._limits.body_bytes:
-                raise _Refused(_BODY_TOO_LARGE)
+                raise _Refused(BODY_TOO_LARGE)
         elif name == b"transfer-encoding":
             if value.lower() != b"chunked":
-                raise _Refused(_CODING_UNKNOWN)
+                raise _Refused(CODING_UNKNOWN)
             self._chunked = True
         elif value.lower() == b"100-continue":
             self._expects_continue = True
         else:
-            raise _Refused(_EXPECTATION_UNKNOWN)
+            raise _Refused(EXPECTATION_UNKNOWN)
 
     def _origin_form(self, target: bytes) -> bytes:
         """Absolute-form must be accepted (RFC 9112 3.2.2); its authority is not used for routing."""
@@ -314,7 +340,7 @@ class RequestParser:
             return target
         scheme, found, rest = target.partition(b"://")
         if not found or scheme.lower() not in (b"http", b"https"):
-            raise _Refused(_BAD_TARGET)
+            raise _Refused(BAD_TARGET)
         cut = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
         path = rest[cut:]
         return path if path[:1] == b"/" else b"/" + path
@@ -346,42 +372,5 @@ class _Refused(Exception):  # noqa: N818  # control flow through llhttp, not an 
         self.refusal = refusal
 
 
+_RECURRING_TRIES: Final = 8
 _READ_HERE: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
-
-_BAD_MESSAGE: Final = Refusal(400, "bad_message", "The request is not valid HTTP/1.1.")
-_BAD_FRAMING: Final = Refusal(400, "bad_framing", "The length of the request body is given twice or wrongly.")
-_BAD_TARGET: Final = Refusal(400, "bad_target", "The request target is not a path.")
-_BAD_METHOD: Final = Refusal(501, "unknown_method", "The request method is not implemented.")
-_HOST_NOT_ONE: Final = Refusal(400, "bad_host", "The request must have exactly one Host header.")
-_BODY_TOO_LARGE: Final = Refusal(
-    413, "body_too_large", "The request body is larger than this server accepts."
-)
-_TARGET_TOO_LONG: Final = Refusal(
-    414, "target_too_long", "The request target is longer than this server accepts."
-)
-_EXPECTATION_UNKNOWN: Final = Refusal(
-    417, "unknown_expectation", "Only `Expect: 100-continue` is understood."
-)
-_TOO_MANY_PIPELINED: Final = Refusal(
-    429, "too_many_pipelined", "Too many requests were sent without waiting."
-)
-_HEAD_TOO_LARGE: Final = Refusal(
-    431, "head_too_large", "The request head is larger than this server accepts."
-)
-_CODING_UNKNOWN: Final = Refusal(501, "unknown_coding", "Only the transfer coding `chunked` is implemented.")
-_NO_TUNNEL: Final = Refusal(501, "no_tunnel", "This server opens no tunnels.")
-_VERSION_UNKNOWN: Final = Refusal(505, "unknown_version", "This server speaks HTTP/1.1 and HTTP/1.0.")
-
-
-def _classify(error: httptools.HttpParserError) -> Refusal:
-    """Name what llhttp refused, from its type and the header its message is about."""
-    if isinstance(error, httptools.HttpParserInvalidMethodError):
-        return _BAD_METHOD
-    if isinstance(error, httptools.HttpParserInvalidURLError):
-        return _BAD_TARGET
-    message = str(error)
-    if "HTTP version" in message:
-        return _VERSION_UNKNOWN
-    if "Content-Length" in message or "Transfer-Encoding" in message or "chunk" in message.lower():
-        return _BAD_FRAMING
-    return _BAD_MESSAGE

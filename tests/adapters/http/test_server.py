@@ -10,7 +10,8 @@ import pytest
 from services.adapters.http.responder import ClientGone, Responder
 from services.adapters.http.server import HttpServer, ServerOptions, coroutine_handler
 from services.wire.http1.limits import RequestLimits
-from services.wire.http1.requests import Refusal, Request
+from services.wire.http1.refusals import Refusal
+from services.wire.http1.requests import Request
 from tests.adapters.http.peers import RawClient, connected, serving
 from tests.support.wait import eventually as until
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.wire.http1.limits import RequestLimits
-from services.wire.http1.requests import Refusal, Request, RequestParser
+from services.wire.http1.refusals import Refusal
+from services.wire.http1.requests import Request, RequestParser
 from tests.wire.http1.splits import cuts, every_cut
 
 LIMITS = RequestLimits(head_bytes=400, target_bytes=64, header_count=8, body_bytes=32, pipelined_requests=3)
