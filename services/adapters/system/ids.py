@@ -19,11 +19,13 @@ _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 class SystemIds:
     """`Ids` port over the kernel's random source."""
 
-    __slots__ = ("_digits", "_offset")
+    __slots__ = ("_digits", "_offset", "_stamp", "_stamped_ms")
 
     def __init__(self) -> None:
         self._digits = ""
         self._offset = 0
+        self._stamp = ""
+        self._stamped_ms = -1
 
     def request_id(self) -> RequestId:
         """Return a new UUIDv7 as 36 characters of text."""
@@ -34,11 +36,14 @@ class SystemIds:
             digits = self._digits = os.urandom(_POOL_BYTES).hex()
             start, end = 0, _RANDOM_DIGITS
         self._offset = end
-        stamp = "%012x" % (time.time_ns() // 1_000_000)
-        return RequestId(
-            f"{stamp[:8]}-{stamp[8:]}-7{digits[start : start + 3]}-{_VARIANTS[digits[start + 3]]}"
-            f"{digits[start + 4 : start + 7]}-{digits[start + 7 : start + 19]}"
-        )
+        now_ms = time.time_ns() // 1_000_000
+        if now_ms != self._stamped_ms:
+            stamp = f"{now_ms:012x}"
+            self._stamp = f"{stamp[:8]}-{stamp[8:]}-7"
+            self._stamped_ms = now_ms
+        tail = digits[start:end]
+        # `RequestId(…)` would be a call that does nothing.
+        return f"{self._stamp}{tail[:3]}-{_VARIANTS[tail[3]]}{tail[4:7]}-{tail[7:19]}"  # type: ignore[return-value]
 
     def token(self, size_bytes: int) -> bytes:
         """Return `size_bytes` unpredictable bytes."""

@@ -37,6 +37,9 @@ _CHUNKED: Final = BodyFraming.CHUNKED
 _CLOSE: Final = BodyFraming.CLOSE
 
 _HEAD_END: Final = b"\r\n\r\n"
+_CODING: Final = b"\r\ntransfer-encoding:"
+_LENGTH_MARK: Final = b"\r\ncontent-length:"
+_CONNECTION: Final = b"\r\nconnection:"
 _BODILESS_STATUSES: Final = frozenset((204, 205, 304))
 # Transfer-Encoding is left out: it is the framing, and is dealt with by whoever frames.
 _CONNECTION_HEADERS: Final = HOP_BY_HOP - {b"transfer-encoding"}
@@ -258,10 +261,11 @@ class ResponseParser:
             raise ResponseError("the status line is not HTTP/1")
         if lower.count(b"\r\n") > self._limits.header_count + 2:
             raise ResponseError("too many response headers")
-        coding = _field(lower, lower, b"\r\ntransfer-encoding:")
-        if coding is not None and (coding != b"chunked" or lower.count(b"\r\ntransfer-encoding:") > 1):
+        # A search that finds nothing is spared the call: most heads have one of the three.
+        coding = _field(lower, lower, _CODING) if _CODING in lower else None
+        if coding is not None and (coding != b"chunked" or lower.count(_CODING) > 1):
             raise ResponseError("the transfer coding is not chunked")
-        length = _field(lower, lower, b"\r\ncontent-length:")
+        length = _field(lower, lower, _LENGTH_MARK)
         if self._head_only or status in _BODILESS_STATUSES:
             framing = _NONE
         elif coding is not None:
@@ -276,7 +280,8 @@ class ResponseParser:
             status,
             framing,
             int(length) if framing is _LENGTH and length is not None else None,
-            keep_alive=framing is not _CLOSE and _persists(lower),
+            keep_alive=framing is not _CLOSE
+            and (_persists(lower) if _CONNECTION in lower else lower[7:8] == b"1"),
         )
 
     def _refuse_blank_excess(self, tail: bytes) -> None:
@@ -305,10 +310,8 @@ class ResponseParser:
 
 
 def _persists(lower: bytes) -> bool:
-    """Whether the connection outlives the response (RFC 9112 9.3)."""
-    connection = _field(lower, lower, b"\r\nconnection:")
-    if connection is None:
-        return lower[7:8] == b"1"
+    """Whether the connection outlives a response that has a Connection header (RFC 9112 9.3)."""
+    connection = _field(lower, lower, _CONNECTION) or b""
     options = [option.strip() for option in connection.split(b",")]
     return b"close" not in options and (lower[7:8] == b"1" or b"keep-alive" in options)
 

@@ -279,3 +279,22 @@ def test_usage_repeated_in_one_event_has_the_event_looked_at_once(monkeypatch: p
     _, passed = observe(b"".join(events), drop_usage=True)
     assert looked == events
     assert passed == events[1]
+
+
+@pytest.mark.parametrize(
+    ("usage", "seen"),
+    [
+        (b'{"a": 1, "b_c":null,"d": 20}', True),
+        (b'{"a":{"b":1},"c":2}', True),
+        (b'{"a":"}","c":2}', True),
+        (b'{"a":1.5}', True),
+        (b'{"a":-1}', True),
+        (b"{}", True),
+        (b'{"a":01}', False),
+        (b'{"a":1,}', False),
+        (b'{"a":1 2}', False),
+        (b'{"a":1,"b"', False),
+    ],
+)
+def test_flat_and_other_usage_objects_are_cut_alike(usage: bytes, seen: bool) -> None:
+    assert plain(b'{"usage":%b}' % usage).usage_object() == (usage if seen else None)
