@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 
@@ -139,8 +139,10 @@ async def _answers(router: str, token: str, *, pods: bool) -> AsyncGenerator[Fle
 async def _draw(answers: AsyncIterator[Fleet], *, pods: bool) -> None:
     with Live(auto_refresh=False) as live:
         async for answer in answers:
-            tables = [fleet_table(answer), *([pods_table(answer)] if pods else [])]
-            live.update(Group(*tables), refresh=True)
+            shown: list[RenderableType] = [*doubts(answer), fleet_table(answer)]
+            if pods:
+                shown.append(pods_table(answer))
+            live.update(Group(*shown), refresh=True)
 
 
 async def _print(answers: AsyncIterator[Fleet], args: argparse.Namespace) -> None:
@@ -150,6 +152,8 @@ async def _print(answers: AsyncIterator[Fleet], args: argparse.Namespace) -> Non
         if args.output == "json":
             print(json.dumps(document(answer, pods=args.pods)), flush=True)
         else:
+            for line in doubts(answer):
+                console.print(line)
             console.print(fleet_table(answer))
             if args.pods:
                 console.print(pods_table(answer))
@@ -157,11 +161,26 @@ async def _print(answers: AsyncIterator[Fleet], args: argparse.Namespace) -> Non
             return
 
 
+def doubts(answer: Fleet) -> list[str]:
+    """Return why what the router shows is to be read with care: one line, or none when all is well."""
+    reasons = []
+    if answer.isolated:
+        reasons.append(
+            "the router is isolated: every cluster is silent and every probe fails, so it suspects itself "
+            "and keeps its last verdicts"
+        )
+    if answer.bus_suspected:
+        reasons.append("the bus is suspected: so many clusters fell silent at once that silence says nothing")
+    if not answer.ready:
+        reasons.append("the router is not ready: it asks to be sent no traffic")
+    return ["; ".join(reasons)] if reasons else []
+
+
 def fleet_table(answer: Fleet) -> Table:
     """Return the clusters as a table."""
     caption = (
         f"seen from {answer.region} ({answer.jurisdiction}), policy revision {answer.policy_revision}, "
-        f"snapshot {answer.fleet_version}{', the bus is suspected' if answer.bus_suspected else ''}"
+        f"snapshot {answer.fleet_version}"
     )
     return rich_table([row_of(status) for status in answer.clusters], caption)
 
@@ -213,6 +232,8 @@ def document(answer: Fleet, *, pods: bool) -> dict[str, Any]:
         "fleet_version": answer.fleet_version,
         "policy_revision": answer.policy_revision,
         "bus_suspected": answer.bus_suspected,
+        "isolated": answer.isolated,
+        "ready": answer.ready,
         "clusters": [_cluster_document(status) for status in answer.clusters],
     }
     if pods:

@@ -6,6 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
+from services.cli.fleet import Fleet, doubts
 from services.cli.main import main
 from services.wire.gen.gir.v1 import health_pb2, pods_pb2, routing_pb2, routing_pb2_grpc
 from services.worlds.topology_ports import HostPorts
@@ -16,6 +17,7 @@ FLEET = routing_pb2.WatchFleetResponse(
     region="eu-west",
     jurisdiction="eu",
     bus_suspected=True,
+    ready=True,
     clusters=[
         routing_pb2.ClusterStatus(
             cluster="eu-1",
@@ -77,11 +79,33 @@ def test_the_fleet_is_shown_once_as_a_table(router: str, capsys: pytest.CaptureF
     assert "policy revision 3, snapshot 7" in shown
 
 
+def test_doubts_stand_above_the_table(router: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fleet", "--router", router, "--token", "good"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("the bus is suspected")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Fleet(ready=True), []),
+        (Fleet(ready=True, bus_suspected=True), ["the bus is suspected"]),
+        (Fleet(isolated=True), ["the router is isolated", "the router is not ready"]),
+        (Fleet(), ["the router is not ready"]),
+    ],
+)
+def test_doubts_are_one_line_and_nothing_when_all_is_well(answer: Fleet, words: list[str]) -> None:
+    lines = doubts(answer)
+    assert len(lines) == (1 if words else 0)
+    assert [part.split(":")[0] for line in lines for part in line.split("; ")] == words
+
+
 def test_the_fleet_is_shown_as_a_document(router: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fleet", "--router", router, "--token", "good", "--output", "json"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     fleet = json.loads(line)
     assert (fleet["region"], fleet["fleet_version"], fleet["bus_suspected"]) == ("eu-west", 7, True)
+    assert (fleet["isolated"], fleet["ready"]) == (False, True)
     (cluster,) = fleet["clusters"]
     assert (cluster["state"], cluster["silence_ms"], cluster["pools"][0]["waiting"]) == ("stale", 1300, None)
     assert cluster["pools"][0]["running"] == 4

@@ -127,6 +127,7 @@ async def test_watchers_see_the_fleet_now_and_when_it_changes(tmp_path: Path) ->
         }
         assert first.clusters[0].pools[0].ready_endpoints == 3
         assert first.pods[0].pods[0].id == "pod-1"
+        assert (first.ready, first.isolated, first.bus_suspected) == (True, False, False)
         rig.kill("us-a")
 
         async def unhealthy() -> None:
@@ -136,6 +137,23 @@ async def test_watchers_see_the_fleet_now_and_when_it_changes(tmp_path: Path) ->
                     return
 
         await asyncio.wait_for(unhealthy(), 15)
+        watch.cancel()
+
+
+async def test_watchers_are_told_that_the_router_suspects_itself(tmp_path: Path) -> None:
+    async with running(tmp_path) as rig, stub(rig) as router:
+        watch = router.WatchFleet(routing_pb2.WatchFleetRequest(), metadata=auth())
+        rig.kill("eu-a")
+        rig.kill("us-a")
+
+        async def isolated() -> Any:
+            while True:
+                message: Any = await watch.read()
+                if message.isolated:
+                    return message
+
+        message = await asyncio.wait_for(isolated(), 15)
+        assert not message.ready
         watch.cancel()
 
 

@@ -225,6 +225,8 @@ class GrpcDoor:
             region=self._here.region,
             jurisdiction=self._here.jurisdiction,
             bus_suspected=view.state.bus_suspect,
+            isolated=view.state.isolated,
+            ready=view.ready,
             clusters=[
                 encode_cluster_status(status.candidate, status.pools, status.silence)
                 for status in self._board.statuses(now)

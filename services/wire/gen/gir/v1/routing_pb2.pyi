@@ -477,6 +477,8 @@ class WatchFleetResponse(_message.Message):
     BUS_SUSPECTED_FIELD_NUMBER: _builtins.int
     CLUSTERS_FIELD_NUMBER: _builtins.int
     PODS_FIELD_NUMBER: _builtins.int
+    ISOLATED_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
     fleet_version: _builtins.int
     """Version of the router's snapshot."""
     policy_revision: _builtins.int
@@ -485,6 +487,10 @@ class WatchFleetResponse(_message.Message):
     jurisdiction: _builtins.str
     bus_suspected: _builtins.bool
     """The bus, not the clusters, is suspected of the silence."""
+    isolated: _builtins.bool
+    """Every cluster is silent and every probe fails: the router suspects itself."""
+    ready: _builtins.bool
+    """The router should be sent traffic: it has a policy and does not suspect itself."""
     @_builtins.property
     def clusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterStatus]: ...
     @_builtins.property
@@ -499,10 +505,12 @@ class WatchFleetResponse(_message.Message):
         bus_suspected: _builtins.bool = ...,
         clusters: _abc.Iterable[Global___ClusterStatus] | None = ...,
         pods: _abc.Iterable[_pods_pb2.PodsReport] | None = ...,
+        isolated: _builtins.bool = ...,
+        ready: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bus_suspected", b"bus_suspected", "clusters", b"clusters", "fleet_version", b"fleet_version", "jurisdiction", b"jurisdiction", "pods", b"pods", "policy_revision", b"policy_revision", "region", b"region"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bus_suspected", b"bus_suspected", "clusters", b"clusters", "fleet_version", b"fleet_version", "isolated", b"isolated", "jurisdiction", b"jurisdiction", "pods", b"pods", "policy_revision", b"policy_revision", "ready", b"ready", "region", b"region"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
