@@ -5,7 +5,7 @@ somebody asks. Apart from the view because no decision depends on it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.adapters.ports import Change, ChangeKind, Feed, FeedEvent, FeedListing, FeedReport
 from services.core.fleet import Candidate, PodsReport, PoolReport
@@ -22,7 +22,11 @@ PAYLOADS_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """One cluster as this router sees it. `silence` is the time since its last live report, None before one."""
+    """One cluster as this router sees it. `silence` is the time since its last live report, None before one.
+
+    `probing_ok` of the candidate says what probes found, also while the router is isolated and routes
+    by older verdicts.
+    """
 
     candidate: Candidate
     pools: tuple[PoolReport, ...]
@@ -56,7 +60,8 @@ class FleetBoard:
             record = clusters.get(ClusterId(candidate.id))
             if record is not None:
                 silence = since(record.quiet_since, now) if record.heard else None
-                found.append(ClusterStatus(candidate, self._pools(candidate.id), silence))
+                shown = replace(candidate, probing_ok=not record.failing)
+                found.append(ClusterStatus(shown, self._pools(candidate.id), silence))
         return found
 
     def _pools(self, cluster: str) -> tuple[PoolReport, ...]:
