@@ -15,8 +15,10 @@ _TRIES = 200
 
 
 def is_free(port: int) -> bool:
-    """True when nothing listens on, or still holds, `port` of 127.0.0.1."""
+    """True when nothing listens on `port` of 127.0.0.1; connections of an earlier server that linger do not count."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
+        # The servers set this too, so a port in TIME_WAIT is theirs to take.
+        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             candidate.bind(("127.0.0.1", port))
         except OSError:

@@ -4,11 +4,11 @@ Words of the command line and exit codes' names are `cli`'s; logging goes to sta
 """
 
 import asyncio
-import logging
 import signal
 import sys
 
 from services.adapters.ports import AdapterError
+from services.adapters.system.logs import log_to_stderr
 from services.endpoint_picker.assembly import build
 from services.endpoint_picker.process import EndpointPicker
 from services.endpoint_picker.settings import PickerSettings
@@ -18,15 +18,10 @@ STOPPED = 0
 FAILED = 1
 WRONG_SETTINGS = 2
 
-CHATTY_LOGGERS = ("httpx", "httpcore")
-"""They log a line per scrape at INFO, five a second and pod; what a scrape means is said by the observer."""
-
 
 async def serve(settings: PickerSettings) -> int:
     """Serve until SIGINT or SIGTERM. 1 when an address is taken or a part failed, 2 for wrong settings."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for name in CHATTY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    log_to_stderr()
     if not settings.kafka.bootstrap:
         return _complain("kafka.bootstrap: required: reports go over the bus", WRONG_SETTINGS)
     try:

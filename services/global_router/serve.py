@@ -5,12 +5,12 @@ Words of the command line are `cli`'s; logging goes to standard error.
 
 import asyncio
 import gc
-import logging
 import signal
 import sys
 from typing import Final
 
 from services.adapters.ports import AdapterError
+from services.adapters.system.logs import log_to_stderr
 from services.global_router.assembly import build, build_projector
 from services.global_router.process import Router
 from services.global_router.settings import ProjectorSettings, RouterSettings
@@ -23,13 +23,11 @@ UNREACHABLE: Final = 3
 
 YOUNG_OBJECTS_MAX: Final = 10_000
 """Objects made before the collector looks at them: a pass over so many takes about 0.5 ms."""
-CHATTY_LOGGERS: Final = ("httpx", "httpcore")
-"""They log a line per probe at INFO; what a probe means is said by the view."""
 
 
 async def serve_router(settings: RouterSettings) -> int:
     """Serve until SIGINT or SIGTERM. 1 when an address is taken or a part failed, 2 for wrong settings."""
-    _log_to_stderr()
+    log_to_stderr()
     try:
         router = build(settings)
     except SettingsError as error:
@@ -50,7 +48,7 @@ async def serve_router(settings: RouterSettings) -> int:
 
 async def serve_projector(settings: ProjectorSettings) -> int:
     """Project until SIGINT or SIGTERM. 3 when bus or store were not reached within 10 s."""
-    _log_to_stderr()
+    log_to_stderr()
     service = build_projector(settings)
     told_to_stop = _signals()
     try:
@@ -97,14 +95,6 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for name in CHATTY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.WARNING)
-    # One line per probe would drown the fleet's own moves.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def _announce(settings: RouterSettings, router: Router) -> None:

@@ -5,7 +5,6 @@ story in the same world.
 """
 
 import asyncio
-import json
 import logging
 import shutil
 import signal
@@ -25,6 +24,7 @@ from services.adapters.grpc.binding import BindError
 from services.adapters.ports import RefusedError, UnreachableError
 from services.adapters.system.clock import SystemClock
 from services.adapters.system.ids import SystemIds
+from services.adapters.system.logs import log_to_file
 from services.adapters.system.tasks import TaskScope
 from services.control.publication import PublicationRefusedError
 from services.core.policy import HealthPolicy
@@ -34,7 +34,19 @@ from services.worlds.demo_bus import NetworkSwitch, Parts
 from services.worlds.demo_world import READY_TIMEOUT, World, WorldNotReadyError
 from services.worlds.table import doors_caption, plain_line, rich_table
 from services.worlds.table_rows import cluster_rows, door_rows
-from services.worlds.topology import FIRST_DOOR, IN_MEMORY, SMALL_MODEL, TENANT, Bus, WorldPlan, demo_plan
+from services.worlds.topology import (
+    EU_TENANT,
+    FIRST_DOOR,
+    IN_MEMORY,
+    LARGE_ALIAS,
+    LARGE_MODEL,
+    SMALL_ALIAS,
+    SMALL_MODEL,
+    TENANT,
+    Bus,
+    WorldPlan,
+    demo_plan,
+)
 from services.worlds.topology_keys import StateKeys
 from services.worlds.topology_ports import LOOPBACK, HostPorts, PortTakenError
 
@@ -106,7 +118,7 @@ async def running_demo(
 ) -> AsyncIterator[Demo]:
     """Give the demo, started and ready, and end it afterwards. Raises `CannotStartError`."""
     with _state_folder(options.state_dir) as folder:
-        log_to(folder / "gir.log")
+        log_to_file(folder / "gir.log")
         clock, ids = SystemClock(), SystemIds()
         keys = StateKeys(folder, ids)
         try:
@@ -120,7 +132,7 @@ async def running_demo(
             )
         except PortTakenError as error:
             raise CannotStartError(
-                f"{error}; stop what listens there or choose other doors, such as --base-port 18080",
+                f"{error}; stop what listens there or choose other doors: {gir_command()} demo --base-port 18080",
                 WRONG_USE,
             ) from None
         except KeyFileError as error:
@@ -217,56 +229,50 @@ def welcome(demo_: Demo) -> str:
     first = world.plan.regions[0].router
     lines += [
         "",
-        f"Token (tenant {TENANT}, 12 h):",
+        f"Token (tenant {TENANT}, 12 h), to set once in another terminal:",
         "",
-        f"  {token}",
+        f"export GIR_TOKEN={token}",
         "",
-        "curl:",
+        "curl, and the same with a rule that it stays in the eu:",
         "",
-        f"  {curl_line(base, token)}",
+        curl_line(base, f'"model": "{SMALL_MODEL}"'),
+        curl_line(base, f'"model": "{LARGE_MODEL}"', "-H 'x-gir-residency: eu'"),
         "",
-        "openai client:",
+        "openai client, as a file of its own:",
         "",
-        "  from openai import OpenAI",
-        f'  client = OpenAI(base_url="{base}", api_key="{token}")',
-        "  for chunk in client.chat.completions.create(",
-        f'      model="{SMALL_MODEL}", messages=[{{"role": "user", "content": "hello"}}], stream=True',
-        "  ):",
-        '      print(chunk.choices[0].delta.content or "", end="")',
+        "import os",
+        "from openai import OpenAI",
+        f'client = OpenAI(base_url="{base}", api_key=os.environ["GIR_TOKEN"])',
+        "for chunk in client.chat.completions.create(",
+        f'    model="{SMALL_MODEL}", messages=[{{"role": "user", "content": "hello"}}], stream=True',
+        "):",
+        '    print(chunk.choices[0].delta.content or "", end="")',
         "",
-        f"Watch:  gir fleet --watch --router {LOOPBACK}:{first.grpc.port} --token TOKEN",
-        f"Log:    {demo_.keys.root / 'gir.log'}",
-        "Stop:   Ctrl-C",
+        f"Models:  {SMALL_MODEL} (alias {SMALL_ALIAS}) everywhere, {LARGE_MODEL} (alias {LARGE_ALIAS}) outside the eu",
+        f"Tenants: {TENANT} may go anywhere, {EU_TENANT} stays in the eu; its token:",
+        f"         {gir_command()} token mint --keys {demo_.keys.signing_folder} --tenant {EU_TENANT}",
+        f"Watch:   {gir_command()} fleet --watch --router {LOOPBACK}:{first.grpc.port}",
+        f"Log:     {demo_.keys.root / 'gir.log'}",
+        f"Records: {first.decision_file}",
+        "Stop:    Ctrl-C",
         "",
     ]
     return "\n".join(lines) + "\n"
 
 
-def curl_line(base: str, token: str) -> str:
-    """Return one line of shell that streams an answer."""
-    body = json.dumps(
-        {
-            "model": SMALL_MODEL,
-            "messages": [{"role": "user", "content": "hello"}],
-            "max_tokens": 32,
-            "stream": True,
-        }
-    )
-    return (
-        f"curl -sN {base}/chat/completions -H 'Authorization: Bearer {token}' "
-        f"-H 'Content-Type: application/json' -d '{body}'"
-    )
+def gir_command() -> str:
+    """Return how this program was called, so that what is printed works where it is read."""
+    called = sys.argv[0]
+    return called if Path(called).name == "gir" else "gir"
 
 
-def log_to(file: Path) -> None:
-    """Send the services' log to a file: the terminal belongs to the table and the story."""
-    handler = logging.FileHandler(file)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    # One line per probe says nothing that the fleet's own moves do not.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    # What it says of a bus that is away, our own clients say in one line each.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+def curl_line(base: str, model: str, extra: str = "") -> str:
+    """Return one line of shell that streams an answer; `model` is a JSON member, `extra` more options."""
+    body = (
+        f'{{{model}, "messages": [{{"role": "user", "content": "hello"}}], "max_tokens": 32, "stream": true}}'
+    )
+    headers = "-H \"Authorization: Bearer $GIR_TOKEN\" -H 'Content-Type: application/json'"
+    return f"curl -sN {base}/chat/completions {headers}{' ' * bool(extra)}{extra} -d '{body}'"
 
 
 @contextmanager

@@ -222,6 +222,7 @@ def _router(place: _Place, door: int, keys: StateKeys, ports: HostPorts) -> Rout
             "http": {"port": door},
             "grpc": {"port": ports.next_free(ROUTER_GRPC)},
             "metrics": {"port": ports.next_free(METRICS)},
+            "decision_file": keys.root / f"decisions-{place.region}.jsonl",
             "state_dir": keys.region_folder(place.region),
             "hand_off_secret": keys.region_secret(place.region),
             # Ctrl-C at a terminal should not wait half a minute for a stream nobody reads.

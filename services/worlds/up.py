@@ -15,6 +15,7 @@ from services.adapters.auth.key_files import KeyFileError
 from services.adapters.ports import Clock
 from services.adapters.system.clock import SystemClock
 from services.adapters.system.ids import SystemIds
+from services.adapters.system.logs import log_to_file
 from services.core.locality import ClusterId
 from services.core.policy import ClusterSpec, PolicySnapshot
 from services.endpoint_picker.addresses import split
@@ -29,7 +30,6 @@ from services.wire.config.site import PickerSite, PoolSite, RegionSite, Site, Si
 from services.worlds.demo import (
     WRONG_USE,
     CannotStartError,
-    log_to,
     running_world,
     stay,
     told_to_stop,
@@ -65,7 +65,7 @@ def _planned(documents: Documents) -> tuple[WorldPlan, StateKeys]:
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         plan = site_plan(documents, keys, HostPorts(), SystemClock())
-        log_to(root / "gir.log")
+        log_to_file(root / "gir.log")
     except PortTakenError as error:
         raise CannotStartError(f"{error}; stop what listens there or change the Site", WRONG_USE) from None
     except OSError as error:

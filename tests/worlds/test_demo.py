@@ -87,12 +87,19 @@ async def test_the_eu_tenant_is_refused_rather_than_served_elsewhere(demo: Demo)
             )
 
 
+async def pasted(*lines: str) -> bytes:
+    """Return what a shell prints for `lines`."""
+    shell = await asyncio.create_subprocess_shell("\n".join(lines), stdout=asyncio.subprocess.PIPE)
+    return (await shell.communicate())[0]
+
+
 async def test_the_welcome_is_ready_to_paste_and_the_table_shows_every_cluster(demo: Demo) -> None:
     text = welcome(demo)
-    curl = next(line for line in text.splitlines() if line.startswith("  curl "))
-    shell = await asyncio.create_subprocess_shell(curl, stdout=asyncio.subprocess.PIPE)
-    answer, _ = await shell.communicate()
-    assert answer.rstrip().endswith(b"data: [DONE]")
+    lines = text.splitlines()
+    export = next(line for line in lines if line.startswith("export GIR_TOKEN="))
+    anywhere, in_the_eu = (line for line in lines if line.startswith("curl "))
+    assert (await pasted(export, anywhere)).rstrip().endswith(b"data: [DONE]")
+    assert b"residency_unsatisfiable" in await pasted(export, in_the_eu)
     rows = cluster_rows(demo.world)
     assert [(row.cluster, row.ready, row.total) for row in rows] == [
         ("eu-west-1", 3, 3),
@@ -103,7 +110,7 @@ async def test_the_welcome_is_ready_to_paste_and_the_table_shows_every_cluster(d
     ]
     assert {row.state for row in rows} <= {HealthState.HEALTHY, HealthState.DEGRADED}
     assert [(row.region, row.requests) for row in door_rows(demo.world)] == [
-        ("eu-west", 1),
+        ("eu-west", 2),
         ("us-east", 0),
         ("ap-south", 0),
     ]
