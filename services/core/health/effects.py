@@ -9,7 +9,7 @@ import enum
 from dataclasses import dataclass
 
 from services.core.fleet import HealthState
-from services.core.locality import ClusterId
+from services.core.locality import ClusterId, Locality
 from services.core.units import NS_PER_S, Duration, in_ms
 
 
@@ -62,6 +62,22 @@ class ClusterLost:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceDisputed:
+    """The cluster reports another place than policy gives it; nothing goes there until they agree."""
+
+    cluster: ClusterId
+    policy: Locality
+    reported: Locality
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceAgreed:
+    """Report and policy agree on the place again."""
+
+    cluster: ClusterId
+
+
+@dataclass(frozen=True, slots=True)
 class BusSuspected:
     """So many clusters fell silent at once that the bus is the likelier culprit (`fleet_bus_outage`)."""
 
@@ -95,6 +111,8 @@ Effect = (
     | ClusterEjected
     | ClusterRestored
     | ClusterLost
+    | PlaceDisputed
+    | PlaceAgreed
     | BusSuspected
     | BusTrusted
     | RouterIsolated
@@ -114,6 +132,13 @@ def describe(effect: Effect) -> str:
             return f"{cluster}: ejection over"
         case ClusterLost(cluster, reason):
             return f"{cluster}: lost ({reason.value})"
+        case PlaceDisputed(cluster, policy, reported):
+            return (
+                f"{cluster}: place disputed: it reports {reported.region} ({reported.jurisdiction}), "
+                f"policy says {policy.region} ({policy.jurisdiction})"
+            )
+        case PlaceAgreed(cluster):
+            return f"{cluster}: place agreed"
         case BusSuspected(silent):
             return f"bus suspected: {' '.join(silent)} silent"
         case BusTrusted():

@@ -9,7 +9,14 @@ from dataclasses import replace
 
 from services.core.fleet import HealthReport, HealthState
 from services.core.health.draft import Draft
-from services.core.health.effects import ClusterEjected, ClusterLost, Reason, StateChanged
+from services.core.health.effects import (
+    ClusterEjected,
+    ClusterLost,
+    PlaceAgreed,
+    PlaceDisputed,
+    Reason,
+    StateChanged,
+)
 from services.core.health.events import ProbeFinished, ReportRemoved
 from services.core.health.lag import estimate, measure
 from services.core.health.loads import load_of, strained
@@ -42,17 +49,32 @@ def take_report(draft: Draft, report: HealthReport, arrived_at: Instant, *, live
     record = draft.clusters.get(report.cluster)
     if record is None or (record.report_id is not None and report.id <= record.report_id):
         return
-    load = load_of(report)
+    before, load = record, load_of(report)
     if not live:
         lag = estimate(record.lag, report.id.epoch, arrived_at, report.observed_at_ms)
         load_at = NEVER if lag is None else Instant(arrived_at - lag)
-        draft.put(informed(record, report, load, load_at))
+        record = informed(record, report, load, load_at)
+        _note_place(draft, before, record)
+        draft.put(record)
         return
     window, lag = measure(record.lag, report.id.epoch, arrived_at, report.observed_at_ms)
     record = informed(record, report, load, Instant(arrived_at - lag), window)
+    _note_place(draft, before, record)
     if lag <= draft.policy.late_report_lag and draft.now - arrived_at < draft.policy.silence_stale:
         record = _hear(draft, record, arrived_at)
     draft.put(record)
+
+
+def _note_place(draft: Draft, before: ClusterRecord, record: ClusterRecord) -> None:
+    """Note once that report and policy disagree on the place, anew for another one, and once that they agree."""
+    if record.reported_from is before.reported_from and record.spec is before.spec:
+        return
+    reported, policy = record.reported_from, record.spec.locality
+    if reported is None or not record.policy_mismatch:
+        if before.policy_mismatch:
+            draft.effects.append(PlaceAgreed(record.spec.id))
+    elif (before.reported_from, before.spec.locality) != (reported, policy):
+        draft.effects.append(PlaceDisputed(record.spec.id, policy, reported))
 
 
 def _hear(draft: Draft, record: ClusterRecord, arrived_at: Instant) -> ClusterRecord:
@@ -75,17 +97,18 @@ def take_policy(draft: Draft, policy: PolicySnapshot) -> None:
     """Add the clusters that are new, as UNKNOWN, and forget those that are gone."""
     draft.policy = policy.health
     declared = {spec.id: spec for spec in policy.clusters}
-    for cluster in [known for known in draft.clusters if known not in declared]:
+    for cluster in [name for name in draft.clusters if name not in declared]:
         draft.remove(cluster)
     for cluster, spec in declared.items():
-        record = draft.clusters.get(cluster)
-        if record is None:
-            record = unknown(spec, draft.now)
-        elif record.spec.probe_url != spec.probe_url:
+        known = draft.clusters.get(cluster)
+        if known is None:
+            draft.put(unknown(spec, draft.now))
+            continue
+        record = replace(known, spec=spec)
+        if known.spec.probe_url != spec.probe_url:
             # What another address answered says nothing about this one.
-            record = replace(record, spec=spec, probes=NOT_PROBED)
-        else:
-            record = replace(record, spec=spec)
+            record = replace(record, probes=NOT_PROBED)
+        _note_place(draft, known, record)
         draft.put(record)
 
 

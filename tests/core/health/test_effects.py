@@ -11,6 +11,8 @@ from services.core.health.effects import (
     ClusterLost,
     ClusterRestored,
     Effect,
+    PlaceAgreed,
+    PlaceDisputed,
     Reason,
     RouterIsolated,
     RouterRejoined,
@@ -18,14 +20,19 @@ from services.core.health.effects import (
     TimersRestarted,
     describe,
 )
+from services.core.locality import Jurisdiction, Locality, Region
 from services.core.units import ms, seconds
-from tests.core.health.samples import A, B
+from tests.core.health.samples import EU, A, B
+
+US = Locality(Region("us-east"), Jurisdiction("us"))
 
 LINES: list[tuple[Effect, str]] = [
     (StateChanged(A, HealthState.HEALTHY, HealthState.STALE, Reason.SILENT), "a: HEALTHY -> STALE (silent)"),
     (ClusterEjected(A, Reason.GATEWAY_ERRORS, seconds(30)), "a: ejected for 30 s (gateway_errors)"),
     (ClusterRestored(A), "a: ejection over"),
     (ClusterLost(A, Reason.UNREACHABLE), "a: lost (unreachable)"),
+    (PlaceDisputed(A, EU, US), "a: place disputed: it reports us-east (us), policy says eu-west (eu)"),
+    (PlaceAgreed(A), "a: place agreed"),
     (BusSuspected((A, B)), "bus suspected: a b silent"),
     (BusTrusted(), "bus trusted"),
     (RouterIsolated(), "router isolated"),

@@ -3,7 +3,15 @@ from dataclasses import replace
 import pytest
 
 from services.core.fleet import HealthState, ReportId
-from services.core.health.effects import ClusterEjected, ClusterLost, Reason, StateChanged
+from services.core.health.effects import (
+    ClusterEjected,
+    ClusterLost,
+    Effect,
+    PlaceAgreed,
+    PlaceDisputed,
+    Reason,
+    StateChanged,
+)
 from services.core.health.events import (
     BackPressured,
     ConnectFailed,
@@ -18,8 +26,9 @@ from services.core.health.events import (
     TrialStarted,
 )
 from services.core.health.record import ClusterRecord
+from services.core.locality import Locality, Region
 from services.core.units import WallMs, ms, seconds
-from tests.core.health.samples import START, A, B, C, Fleet, at, policy, pool, report, spec
+from tests.core.health.samples import EU, START, A, B, C, Fleet, at, policy, pool, report, spec
 
 HEALTHY, STALE, UNHEALTHY, PROBATION = (
     HealthState.HEALTHY,
@@ -136,6 +145,42 @@ def test_policy_adds_unknown_clusters_and_forgets_those_that_are_gone() -> None:
     assert list(fleet.state.clusters) == [A, "d"]
     assert (fleet.state_of("a"), fleet.state_of("d")) == (HEALTHY, HealthState.UNKNOWN)
     assert fleet.state.counts.clusters == 2
+
+
+def places(effects: tuple[Effect, ...]) -> list[Effect]:
+    return [effect for effect in effects if isinstance(effect, PlaceDisputed | PlaceAgreed)]
+
+
+def elsewhere(region: str) -> Locality:
+    return Locality(Region(region), EU.jurisdiction)
+
+
+def test_a_disputed_place_is_noted_once_per_change_and_once_when_agreed() -> None:
+    fleet = fleet_of_three()
+    north, south = Region("eu-north"), Region("eu-south")
+    assert places(fleet.hear("a", region=north)) == [PlaceDisputed(A, EU, elsewhere("eu-north"))]
+    assert places(fleet.hear("a", region=north)) == []
+    assert places(fleet.hear("a", region=south)) == [PlaceDisputed(A, EU, elsewhere("eu-south"))]
+    assert places(fleet.hear("a")) == [PlaceAgreed(A)]
+    assert places(fleet.hear("a")) == []
+
+
+def test_a_replayed_report_and_a_policy_can_begin_and_end_a_dispute() -> None:
+    fleet = Fleet(spec("a"))
+    replayed = report("a", 1, region="eu-north")
+    disputed = PlaceDisputed(A, EU, elsewhere("eu-north"))
+    assert places(fleet.feed(ReportArrived(replayed, fleet.now, live=False))) == [disputed]
+    assert places(fleet.feed(PolicyChanged(policy(spec("a"))))) == []
+    moved = replace(spec("a"), locality=elsewhere("eu-north"))
+    assert places(fleet.feed(PolicyChanged(policy(moved)))) == [PlaceAgreed(A)]
+    assert places(fleet.feed(PolicyChanged(policy(moved)))) == []
+    assert places(fleet.feed(PolicyChanged(policy(spec("a"))))) == [disputed]
+
+
+def test_where_an_unheard_cluster_is_cannot_be_disputed() -> None:
+    fleet = Fleet(spec("a"))
+    moved = replace(spec("a"), locality=elsewhere("eu-north"))
+    assert fleet.feed(PolicyChanged(policy(moved))) == ()
 
 
 def test_another_probe_address_begins_with_no_history() -> None:
