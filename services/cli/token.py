@@ -13,8 +13,10 @@ from pathlib import Path
 
 from services.adapters.auth.key_files import (
     KeyFileError,
+    SigningKey,
     create_signing_key,
     load_signing_key,
+    load_signing_keys,
     parse_hand_off_keys,
     read_private,
     render_hand_off_keys,
@@ -43,10 +45,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     init = keys.add_parser("init", help="make DIR/KID.ed25519.pem (mode 0600) and print the public half")
     init.add_argument("directory", type=Path, metavar="DIR")
     init.add_argument("--kid", default="gir-1", help="key id, [A-Za-z0-9_-]{1,64} (default: %(default)s)")
-    show = keys.add_parser("show", help="print the public half for the policy's tokenKeys")
+    show = keys.add_parser("show", help="print the public halves for the policy's TokenKeys, newest last")
     show.add_argument("directory", type=Path, metavar="DIR")
     minted = words.add_parser("mint", help="print a bearer token")
-    minted.add_argument("--keys", type=Path, required=True, metavar="DIR", help="folder of the signing key")
+    minted.add_argument("--keys", type=Path, required=True, metavar="DIR", help="folder of the signing keys")
+    minted.add_argument("--kid", help="key that signs (default: the newest in DIR)")
     minted.add_argument("--tenant", required=True)
     minted.add_argument("--models", help="comma-separated models the token is limited to")
     minted.add_argument("--jurisdictions", help="comma-separated jurisdictions the token is limited to")
@@ -79,18 +82,31 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _keys(args: argparse.Namespace) -> int:
-    key = (
-        create_signing_key(args.directory, _checked_kid(args.kid))
-        if args.act == "init"
-        else load_signing_key(args.directory)
-    )
-    public = key.public()
-    print(json.dumps({"kid": public.kid, "publicKey": base64.b64encode(public.public_key).decode()}))
+    if args.act == "init":
+        keys: tuple[SigningKey, ...] = (create_signing_key(args.directory, _checked_kid(args.kid)),)
+    else:
+        keys = load_signing_keys(args.directory)
+    for public in (key.public() for key in keys):
+        print(json.dumps({"kid": public.kid, "publicKey": base64.b64encode(public.public_key).decode()}))
     return DONE
 
 
+def _signer(folder: Path, kid: str | None) -> SigningKey:
+    """Return the key that signs; where it is one of several and was not named, say which it is."""
+    if kid is not None:
+        return load_signing_key(folder, _checked_kid(kid))
+    *older, newest = load_signing_keys(folder)
+    if older:
+        print(
+            f"gir token: {newest.kid} signs, the newest of {len(older) + 1} keys in {folder}; "
+            "--kid names another",
+            file=sys.stderr,
+        )
+    return newest
+
+
 def _mint(args: argparse.Namespace) -> int:
-    key = load_signing_key(args.keys)
+    key = _signer(args.keys, args.kid)
     models, jurisdictions, regions = _list(args.models), _list(args.jurisdictions), _list(args.regions)
     scope = TokenScope(
         TenantId(check_name(args.tenant, "tenant")),

@@ -1,6 +1,7 @@
 """`gir token`: keys and tokens that the authenticator and the gateway accept, and clear refusals."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,40 @@ def test_a_minted_token_verifies_against_the_key_just_made(
         "eu",
     ]
     assert main(words) == 0
-    token = capsys.readouterr().out.strip()
+    said = capsys.readouterr()
+    assert said.err == ""
+    token = said.out.strip()
     key = load_signing_key(tmp_path)
     claims = read(token, {"eu-1": key.private.public_key()}, SystemClock().wall_ms())
     assert claims.tenant == "acme"
     assert claims.models == frozenset({ModelName("a"), ModelName("b")})
     assert main(["token", "keys", "show", str(tmp_path)]) == 0
+
+
+def test_of_several_keys_the_newest_signs_and_is_named_unless_one_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, kid in enumerate(("b-old", "a-new")):
+        assert main(["token", "keys", "init", str(tmp_path), "--kid", kid]) == 0
+        os.utime(tmp_path / f"{kid}.ed25519.pem", (number, number))
+    made = capsys.readouterr().out
+    assert main(["token", "keys", "show", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == made
+    mint = ["token", "mint", "--keys", str(tmp_path), "--tenant", "acme"]
+    public = {kid: load_signing_key(tmp_path, kid).private.public_key() for kid in ("b-old", "a-new")}
+
+    assert main(mint) == 0
+    said = capsys.readouterr()
+    assert "a-new signs, the newest of 2 keys" in said.err
+    assert read(said.out.strip(), {"a-new": public["a-new"]}, SystemClock().wall_ms()).tenant == "acme"
+
+    assert main([*mint, "--kid", "b-old"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert read(said.out.strip(), {"b-old": public["b-old"]}, SystemClock().wall_ms()).tenant == "acme"
+
+    assert main([*mint, "--kid", "other"]) == 2
+    assert "no signing key 'other' here; there is b-old, a-new" in capsys.readouterr().err
 
 
 def test_hand_off_keys_are_derived_per_cluster(tmp_path: Path) -> None:

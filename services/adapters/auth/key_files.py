@@ -48,15 +48,39 @@ def create_signing_key(folder: Path, kid: str) -> SigningKey:
     return key
 
 
-def load_signing_key(folder: Path) -> SigningKey:
-    """Return the newest key in `folder`, or raise `KeyFileError`."""
-    files = sorted(folder.glob(f"*{_PRIVATE_SUFFIX}"), key=lambda file: file.stat().st_mtime_ns)
+def load_signing_key(folder: Path, kid: str | None = None) -> SigningKey:
+    """Return the key `kid` of `folder`, or the newest, or raise `KeyFileError`."""
+    files = _signing_files(folder)
+    if kid is None:
+        return _read_signing_key(files[-1])
+    for file in files:
+        if _kid_of(file) == kid:
+            return _read_signing_key(file)
+    raise KeyFileError(f"{folder}: no signing key {kid!r} here; there is {', '.join(map(_kid_of, files))}")
+
+
+def load_signing_keys(folder: Path) -> tuple[SigningKey, ...]:
+    """Return all keys in `folder`, oldest first, at least one, or raise `KeyFileError`."""
+    return tuple(map(_read_signing_key, _signing_files(folder)))
+
+
+def _signing_files(folder: Path) -> list[Path]:
+    # Of two keys made within one step of the file system's clock, the later name is the newer.
+    files = sorted(folder.glob(f"*{_PRIVATE_SUFFIX}"), key=lambda file: (file.stat().st_mtime_ns, file.name))
     if not files:
         raise KeyFileError(f"{folder}: no signing key here; make one with `gir token keys init {folder}`")
-    private = serialization.load_pem_private_key(read_private(files[-1]), password=None)
+    return files
+
+
+def _kid_of(file: Path) -> str:
+    return file.name.removesuffix(_PRIVATE_SUFFIX)
+
+
+def _read_signing_key(file: Path) -> SigningKey:
+    private = serialization.load_pem_private_key(read_private(file), password=None)
     if not isinstance(private, Ed25519PrivateKey):
-        raise KeyFileError(f"{files[-1]}: not an Ed25519 private key")
-    return SigningKey(files[-1].name.removesuffix(_PRIVATE_SUFFIX), private)
+        raise KeyFileError(f"{file}: not an Ed25519 private key")
+    return SigningKey(_kid_of(file), private)
 
 
 def parse_hand_off_keys(text: str, source: str) -> Mapping[str, bytes]:

@@ -1,5 +1,6 @@
 """Key files: private by mode, never overwritten, clear about what is wrong."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from services.adapters.auth.key_files import (
     KeyFileError,
     create_signing_key,
     load_signing_key,
+    load_signing_keys,
     parse_hand_off_keys,
     read_private,
     render_hand_off_keys,
@@ -22,6 +24,17 @@ def test_a_created_key_is_private_and_loads_back(tmp_path: Path) -> None:
     loaded = load_signing_key(tmp_path / "keys")
     assert loaded.kid == "eu-1"
     assert loaded.public() == key.public()
+
+
+def test_several_keys_are_oldest_first_and_each_loads_by_its_kid(tmp_path: Path) -> None:
+    for number, kid in enumerate(("eu-2", "eu-1")):
+        create_signing_key(tmp_path, kid)
+        os.utime(tmp_path / f"{kid}.ed25519.pem", (number, number))
+    assert [key.kid for key in load_signing_keys(tmp_path)] == ["eu-2", "eu-1"]
+    assert load_signing_key(tmp_path).kid == "eu-1"
+    assert load_signing_key(tmp_path, "eu-2").public() == load_signing_keys(tmp_path)[0].public()
+    with pytest.raises(KeyFileError, match="no signing key 'eu-3' here; there is eu-2, eu-1"):
+        load_signing_key(tmp_path, "eu-3")
 
 
 def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
