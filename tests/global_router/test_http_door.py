@@ -177,3 +177,18 @@ async def test_without_policy_the_router_is_not_ready(tmp_path: Path) -> None:
         assert response.status_code == 503
         assert response.json()["error"]["code"] == "not_ready"
         assert (await rig.client.get("/readyz")).status_code == 503
+
+
+async def test_a_connection_that_repeats_its_head_is_judged_each_time(tmp_path: Path) -> None:
+    async with running(tmp_path) as rig:
+        for text in ("one", "two", "and three"):
+            body = json.dumps({"model": MODEL, "messages": [text]}).encode()
+            assert (await rig.post(body, headers={"x-request-id": "mine"})).headers["x-request-id"] == "mine"
+            assert rig.gateways["eu-a"].seen[-1].body == body
+        assert (await rig.post(tenant="narrow")).status_code == 404
+        assert (await rig.post(tenant="narrow")).status_code == 404
+        assert (await rig.post(headers={"x-request-id": "mine"})).status_code == 200
+        ids = [record.request_id for record in rig.records()]
+        assert len(set(ids)) == len(ids)
+        tenants = [hand_off.tenant for gateway in rig.gateways.values() for hand_off in gateway.hand_offs]
+        assert tenants == ["acme"] * 4

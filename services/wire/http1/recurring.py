@@ -6,21 +6,39 @@ head. Apart from the parser, because what may be taken as the same is a question
 """
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from services.wire.http1.requests import Request
 
 _HEAD_BYTES_MAX: Final = 4096
 """What an idle connection may pin this way; room for a token of 3 KiB beside ordinary headers."""
 _DIGITS_MAX: Final = 9
 _LENGTH_LINE: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})\r\n" % _DIGITS_MAX, re.IGNORECASE)
 _LENGTH: Final = b"content-length"
+_HEAD_END: Final = b"\r\n\r\n"
+_TRIES: Final = 8
 
 Fields = list[tuple[bytes, bytes]]
 
 
 class RecurringHead:
-    """A head of one connection, judged before. `reading`: what a handler made of it, Content-Length apart."""
+    """A head of one connection, judged before. `reading`: what a handler made of it, Content-Length apart.
 
-    __slots__ = ("_after", "_before", "_digits", "_place", "headers", "method", "reading", "target")
+    `headers` and `body_size` (bytes) are those of the last match.
+    """
+
+    __slots__ = (
+        "_after",
+        "_before",
+        "_digits",
+        "_place",
+        "body_size",
+        "headers",
+        "method",
+        "reading",
+        "target",
+    )
 
     def __init__(
         self, method: bytes, target: bytes, headers: Fields, head: bytes, at: tuple[int, int]
@@ -33,12 +51,13 @@ class RecurringHead:
         self._digits = head[at[0] : at[1]]
         self._after = head[at[1] :]
         self._place = headers.index((_LENGTH, self._digits))
+        self.body_size = int(self._digits)
 
-    def body_of(self, data: bytes, body_bytes_max: int) -> bytes | None:
-        """Return the body if `data` is this head with a whole body of at most so many bytes, else None.
+    def match(self, data: bytes, body_bytes_max: int) -> bytes | None:
+        """Return what follows if `data` begins with this head and holds no more than one body, else None.
 
-        `headers` then has the length of this body. The list is not changed, but replaced: whoever took it
-        before keeps his own.
+        A Content-Length above `body_bytes_max` is no match. `headers` is not changed, but replaced: whoever
+        took the list before keeps his own.
         """
         before, after = self._before, self._after
         if not data.startswith(before):
@@ -49,27 +68,54 @@ class RecurringHead:
         if not data.startswith(after, end) or not digits.isdigit():
             return None
         body = data[end + len(after) :]
-        if int(digits) != len(body) or len(body) > body_bytes_max:
+        size = int(digits)
+        if not len(body) <= size <= body_bytes_max:
             return None
         if digits != self._digits:
             self._digits = digits
+            self.body_size = size
             self.headers = self.headers.copy()
             self.headers[self._place] = (_LENGTH, digits)
         return body
 
 
-def recurring(
-    method: bytes, target: bytes, headers: Fields, data: bytes, body_size: int, head_bytes_max: int
-) -> RecurringHead | None:
-    """Return the head of a request for which llhttp has read exactly `data`; None if it has no plain length.
+class HeadMemory:
+    """Watches a connection's reads for a head worth keeping as `head`.
 
-    The request is one of HTTP/1.1 that keeps its connection, expects nothing and has a body of `body_size` bytes.
+    Few tries: a client whose heads all differ shall not pay for each.
     """
-    size = len(data) - body_size
-    if size > min(_HEAD_BYTES_MAX, head_bytes_max - _DIGITS_MAX):
-        return None
-    line = _LENGTH_LINE.search(data, 0, size)
-    # All that follows the head is the body, so llhttp and this line agree on where the head ends.
-    if line is None or int(line[1]) != body_size:
-        return None
-    return RecurringHead(method, target, headers, data[:size], line.span(1))
+
+    __slots__ = ("_opening", "_read_size", "_tries", "head")
+
+    def __init__(self) -> None:
+        self.head: RecurringHead | None = None
+        self._tries = _TRIES
+        self._opening = b""
+        self._read_size = 0
+
+    def note(self, data: bytes, *, begun: bool) -> None:
+        """Take note of a read that goes to llhttp; begun: within a message."""
+        if not self._tries:
+            return
+        if not begun:
+            self._opening = data
+            self._read_size = 0
+        self._read_size += len(data)
+
+    def learn(self, request: "Request", head_bytes_max: int) -> None:
+        """Keep the head of `request`, which the noted reads held, if nothing is special about it."""
+        opening, self._opening = self._opening, b""
+        if request.minor_version != 1 or not request.keep_alive or request.expects_continue:
+            return
+        body_size = len(request.body)
+        size = self._read_size - body_size
+        if not opening or not 4 <= size <= min(len(opening), _HEAD_BYTES_MAX, head_bytes_max - _DIGITS_MAX):
+            return
+        self._tries -= 1
+        line = _LENGTH_LINE.search(opening, 0, size)
+        # Nothing but this head came before the body, so llhttp and this file agree on where it ends.
+        if line is None or int(line[1]) != body_size or opening.find(_HEAD_END) != size - len(_HEAD_END):
+            return
+        self.head = RecurringHead(
+            request.method, request.target, request.headers, opening[:size], line.span(1)
+        )

@@ -23,6 +23,13 @@ class Refusal:
     detail: str
 
 
+class Refused(Exception):  # noqa: N818  # control flow through llhttp, not an error anybody sees
+    """Raised in a callback to stop llhttp; `feed` turns it into its refusal."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+
+
 BAD_MESSAGE: Final = Refusal(400, "bad_message", "The request is not valid HTTP/1.1.")
 BAD_FRAMING: Final = Refusal(400, "bad_framing", "The length of the request body is given twice or wrongly.")
 BAD_TARGET: Final = Refusal(400, "bad_target", "The request target is not a path.")

@@ -11,7 +11,7 @@ from typing import Final
 import httptools
 
 from services.wire.http1.limits import RequestLimits
-from services.wire.http1.recurring import RecurringHead, recurring
+from services.wire.http1.recurring import HeadMemory, RecurringHead
 from services.wire.http1.refusals import (
     BAD_MESSAGE,
     BAD_TARGET,
@@ -25,6 +25,7 @@ from services.wire.http1.refusals import (
     TOO_MANY_PIPELINED,
     VERSION_UNKNOWN,
     Refusal,
+    Refused,
     classify,
 )
 
@@ -73,6 +74,13 @@ class Request:
         self.recurring: RecurringHead | None = None
         self._fields: dict[bytes, bytes] | None = None
 
+    @classmethod
+    def again(cls, head: RecurringHead, body: bytes, *, keep_alive: bool = True) -> "Request":
+        """Return a request whose head its connection has sent before."""
+        request = cls(head.method, head.target, head.headers, body, keep_alive=keep_alive)
+        request.recurring = head
+        return request
+
     @property
     def path(self) -> bytes:
         """The target without its query."""
@@ -120,8 +128,9 @@ class RequestParser:
         self._refusal: Refusal | None = None
         self._read_size = 0
         self._first_read = 0
-        self._recurring: RecurringHead | None = None
-        self._tries = _RECURRING_TRIES
+        self._memory = HeadMemory()
+        self._again: RecurringHead | None = None
+        self._owed = 0
         self._reset()
 
     def feed(self, data: bytes) -> list[Request | Refusal]:
@@ -129,33 +138,51 @@ class RequestParser:
 
         The returned list belongs to the caller.
         """
-        head = self._recurring
-        whole = not self._begun
-        if head is not None and whole and self._refusal is None:
-            # 3 us, where llhttp and its callbacks take 11.
-            body = head.body_of(data, self._limits.body_bytes)
-            if body is not None:
-                request = Request(head.method, head.target, head.headers, body)
-                request.recurring = head
-                return [request]
         rest = data
+        if self._owed:
+            rest = self._collect(data)
+        elif self._refusal is None:
+            head = self._memory.head
+            if head is not None and not self._begun:
+                # 3 us, where llhttp and its callbacks take 11.
+                body = head.match(data, self._limits.body_bytes)
+                if body is not None:
+                    if len(body) == head.body_size:
+                        return [Request.again(head, body)]
+                    self._await_body(head, body)
+                    return []
+            self._memory.note(data, begun=self._begun)
         while rest and self._refusal is None:
             rest = self._feed(rest)
-            whole = whole and not rest
         items = self._items
         if items:
             self._items = []
-            if whole and self._tries and len(items) == 1 and not self._begun:
-                self._remember(items[0], data)
+            item = items[0]
+            if len(items) == 1 and not self._begun and isinstance(item, Request):
+                self._memory.learn(item, self._limits.head_bytes)
         return items
 
-    def _remember(self, item: Request | Refusal, data: bytes) -> None:
-        """Keep a head that may recur. Few tries: a client whose heads all differ shall not pay for each."""
-        self._tries -= 1
-        if isinstance(item, Request) and item.minor_version and item.keep_alive and not item.expects_continue:
-            self._recurring = recurring(
-                item.method, item.target, item.headers, data, len(item.body), self._limits.head_bytes
-            )
+    def _await_body(self, head: RecurringHead, body: bytes) -> None:
+        """A head came again and its body, Content-Length long, follows in other reads: llhttp sees neither."""
+        self._reset()
+        self._begun = self._head_complete = True
+        self._again = head
+        self._owed = head.body_size - len(body)
+        self._body.append(body)
+        self._body_size = len(body)
+
+    def _collect(self, data: bytes) -> bytes:
+        """Take what is owed of a body; put the request out when it is whole, and return what follows it."""
+        owed = self._owed
+        part = data[:owed]
+        self._body.append(part)
+        self._body_size += len(part)
+        self._owed = owed - len(part)
+        if not self._owed and self._again is not None:
+            self._items.append(Request.again(self._again, b"".join(self._body)))
+            self._again = None
+            self._begun = self._head_complete = False
+        return data[owed:]
 
     def _feed(self, data: bytes) -> bytes:
         """Parse up to the end of data; return what is left where llhttp stopped for another protocol."""
@@ -173,7 +200,7 @@ class RequestParser:
                 self._parser = httptools.HttpRequestParser(self)
         except httptools.HttpParserCallbackError as error:
             refused = error.__context__
-            self._end_with(refused.refusal if isinstance(refused, _Refused) else BAD_MESSAGE)
+            self._end_with(refused.refusal if isinstance(refused, Refused) else BAD_MESSAGE)
         except httptools.HttpParserError as error:
             self._end_with(classify(error))
         else:
@@ -193,6 +220,8 @@ class RequestParser:
 
     def head(self) -> Request:
         """Return the head whose body is still to come, as a request without body; only while `mid_body`."""
+        if self._again is not None:
+            return Request.again(self._again, _NO_BODY, keep_alive=False)
         return Request(
             self._parser.get_method(),
             self._target,
@@ -212,6 +241,7 @@ class RequestParser:
     def close(self) -> None:
         """Break the reference cycle with llhttp's callbacks; the parser is spent."""
         self._refusal = self._refusal or BAD_MESSAGE
+        self._owed = 0
         self._parser = None  # type: ignore[assignment]  # spent: feed returns before it is used
 
     # The callbacks below are called by llhttp, in this order, for every message.
@@ -219,7 +249,7 @@ class RequestParser:
     def on_message_begin(self) -> None:
         """Start a request."""
         if len(self._items) >= self._limits.pipelined_requests:
-            raise _Refused(TOO_MANY_PIPELINED)
+            raise Refused(TOO_MANY_PIPELINED)
         self._reset()
         self._begun = True
         self._first_read = self._read_size
@@ -228,7 +258,7 @@ class RequestParser:
         """Collect the target; llhttp hands it over in pieces when reads split it."""
         self._target = self._target + part if self._target else part
         if len(self._target) > self._limits.target_bytes:
-            raise _Refused(TARGET_TOO_LONG)
+            raise Refused(TARGET_TOO_LONG)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect one header line, or skip a trailer field."""
@@ -241,7 +271,7 @@ class RequestParser:
             value = value.rstrip(b" \t")
         headers.append((name, value))
         if len(headers) > self._header_count:
-            raise _Refused(HEAD_TOO_LARGE)
+            raise Refused(HEAD_TOO_LARGE)
         if name in _READ_HERE:
             self._note(name, value)
 
@@ -253,16 +283,16 @@ class RequestParser:
         version = self._parser.get_http_version()
         if version == "1.1":
             if self._hosts != 1:
-                raise _Refused(HOST_NOT_ONE)
+                raise Refused(HOST_NOT_ONE)
         elif version == "1.0":
             self._minor_version = 0
             self._expects_continue = False  # RFC 9110 10.1.1: ignored from a 1.0 client.
             if self._chunked:
-                raise _Refused(BAD_MESSAGE)
+                raise Refused(BAD_MESSAGE)
             if self._hosts > 1:
-                raise _Refused(HOST_NOT_ONE)
+                raise Refused(HOST_NOT_ONE)
         else:
-            raise _Refused(VERSION_UNKNOWN)
+            raise Refused(VERSION_UNKNOWN)
         if self._target[:1] != b"/":
             self._target = self._origin_form(self._target)
 
@@ -270,7 +300,7 @@ class RequestParser:
         """Collect a piece of the body, within the limit."""
         self._body_size += len(part)
         if self._body_size > self._limits.body_bytes:
-            raise _Refused(BODY_TOO_LARGE)
+            raise Refused(BODY_TOO_LARGE)
         self._body.append(part)
 
     def on_message_complete(self) -> None:
@@ -310,13 +340,13 @@ class RequestParser:
         """The reads that held the head were long enough; find out how much of them is head."""
         size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
         if size > self._limits.head_bytes:
-            raise _Refused(HEAD_TOO_LARGE)
+            raise Refused(HEAD_TOO_LARGE)
 
     def _skip_trailer(self, size: int) -> None:
         """Trailers are never merged into the headers (RFC 9110 6.5.1); they count against the head's limit."""
         self._trailer_size += size + 4
         if self._trailer_size > self._limits.head_bytes:
-            raise _Refused(HEAD_TOO_LARGE)
+            raise Refused(HEAD_TOO_LARGE)
 
     def _note(self, name: bytes, value: bytes) -> None:
         if name == b"host":
@@ -324,15 +354,15 @@ class RequestParser:
         elif name == b"content-length":
             # llhttp has already refused anything but digits, duplicates and overflow.
             if int(value) > self._limits.body_bytes:
-                raise _Refused(BODY_TOO_LARGE)
+                raise Refused(BODY_TOO_LARGE)
         elif name == b"transfer-encoding":
             if value.lower() != b"chunked":
-                raise _Refused(CODING_UNKNOWN)
+                raise Refused(CODING_UNKNOWN)
             self._chunked = True
         elif value.lower() == b"100-continue":
             self._expects_continue = True
         else:
-            raise _Refused(EXPECTATION_UNKNOWN)
+            raise Refused(EXPECTATION_UNKNOWN)
 
     def _origin_form(self, target: bytes) -> bytes:
         """Absolute-form must be accepted (RFC 9112 3.2.2); its authority is not used for routing."""
@@ -340,7 +370,7 @@ class RequestParser:
             return target
         scheme, found, rest = target.partition(b"://")
         if not found or scheme.lower() not in (b"http", b"https"):
-            raise _Refused(BAD_TARGET)
+            raise Refused(BAD_TARGET)
         cut = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
         path = rest[cut:]
         return path if path[:1] == b"/" else b"/" + path
@@ -365,12 +395,4 @@ class RequestParser:
         self._items.append(refusal)
 
 
-class _Refused(Exception):  # noqa: N818  # control flow through llhttp, not an error anybody sees
-    """Raised in a callback to stop llhttp; `feed` turns it into its refusal."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        self.refusal = refusal
-
-
-_RECURRING_TRIES: Final = 8
 _READ_HERE: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))

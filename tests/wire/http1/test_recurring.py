@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.wire.http1.limits import RequestLimits
-from services.wire.http1.recurring import recurring
+from services.wire.http1.recurring import HeadMemory
 from services.wire.http1.refusals import Refusal
 from services.wire.http1.requests import Request, RequestParser
 
@@ -140,10 +140,53 @@ def test_a_closed_parser_knows_nothing() -> None:
     assert parser.feed(post(b"b")) == []
 
 
+def learned(data: bytes, body_size: int, head_bytes_max: int = 400) -> bool:
+    memory = HeadMemory()
+    memory.note(data, begun=False)
+    request = Request(b"POST", b"/", [(b"host", b"a"), (b"content-length", b"1")], b"b" * body_size)
+    memory.learn(request, head_bytes_max)
+    return memory.head is not None
+
+
 def test_large_heads_and_heads_without_a_plain_length_are_not_kept() -> None:
-    headers = [(b"host", b"a"), (b"content-length", b"1")]
     head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n"
-    assert recurring(b"POST", b"/", headers, head + b"b", 1, 400) is not None
-    assert recurring(b"POST", b"/", headers, head + b"b", 1, len(head) + 8) is None
-    assert recurring(b"POST", b"/", headers, b"X: %b\r\n%bb" % (b"x" * 4096, head), 1, 1 << 15) is None
-    assert recurring(b"GET", b"/", [(b"host", b"a")], b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 0, 400) is None
+    assert learned(head + b"b", 1)
+    assert not learned(head + b"b", 1, len(head) + 8)
+    assert not learned(b"X: %b\r\n%bb" % (b"x" * 4096, head), 1, 1 << 15)
+    assert not learned(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 0)
+    assert not learned(b"\r\n\r\n" + head + b"b", 1)
+    assert not learned(head + b"b" + head + b"b", 1)
+    assert not learned(b"", 0)
+
+
+def test_a_body_may_follow_its_head_in_other_reads() -> None:
+    head, body = post(b"hello")[:-5], b"hello"
+    parser = RequestParser(LIMITS)
+    assert list(parser.feed(head)) == []
+    assert request_of(parser, body).recurring is None
+    assert parser.feed(head) == []
+    assert (parser.mid_request, parser.mid_body, parser.take_expectation()) == (True, True, False)
+    screened = parser.head()
+    assert (screened.method, screened.body, screened.keep_alive) == (b"POST", b"", False)
+    assert screened.header(b"content-length") == b"5"
+    assert parser.feed(body[:2]) == []
+    whole = request_of(parser, body[2:])
+    assert (whole.body, whole.keep_alive, whole.recurring) == (b"hello", True, screened.recurring)
+    assert not parser.mid_request
+
+
+def test_requests_may_follow_an_awaited_body_in_its_read() -> None:
+    parser = RequestParser(LIMITS)
+    parser.feed(post(b"hello"))
+    parser.feed(post(b"hello")[:-2])
+    items = parser.feed(b"lo" + post(b"second") + post(b"third")[:-1])
+    assert [item.body for item in items if isinstance(item, Request)] == [b"hello", b"second"]
+    assert request_of(parser, b"d").body == b"third"
+
+
+def test_closing_forgets_an_awaited_body() -> None:
+    parser = RequestParser(LIMITS)
+    parser.feed(post(b"hello"))
+    parser.feed(post(b"hello")[:-2])
+    parser.close()
+    assert parser.feed(b"lo") == []
