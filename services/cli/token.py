@@ -17,9 +17,10 @@ from services.adapters.auth.key_files import (
     create_signing_key,
     load_signing_key,
     load_signing_keys,
-    parse_hand_off_keys,
+    parse_region_secrets,
     read_private,
-    render_hand_off_keys,
+    render_cluster_keys,
+    render_region_secrets,
     write_private,
 )
 from services.adapters.auth.tokens import MAX_LIFETIME_S, TokenScope, mint
@@ -131,13 +132,13 @@ def _mint(args: argparse.Namespace) -> int:
 def _hand_off(args: argparse.Namespace) -> int:
     if args.act == "init":
         secret = SystemIds().token(HAND_OFF_SECRET_BYTES)
-        write_private(args.file, render_hand_off_keys({_checked_kid(args.kid): secret}).encode())
+        write_private(args.file, render_region_secrets({_checked_kid(args.kid): secret}).encode())
         print(f"{args.file}: region secret {args.kid} written")
         return DONE
     cluster = ClusterId(check_name(args.cluster, "cluster id"))
-    secrets = parse_hand_off_keys(read_private(args.file).decode(), str(args.file))
+    secrets = parse_region_secrets(read_private(args.file).decode(), str(args.file))
     derived = {kid: derive_key(kid, secret, cluster).secret for kid, secret in secrets.items()}
-    write_private(args.out, render_hand_off_keys(derived).encode())
+    write_private(args.out, render_cluster_keys(cluster, derived).encode())
     print(f"{args.out}: hand-off keys of cluster {cluster} written")
     return DONE
 

@@ -6,7 +6,7 @@ Ready-made ports may be passed in `Shared`, which only worlds fill. Nothing is s
 from dataclasses import dataclass
 
 from services.adapters.auth.authenticator import Authenticator
-from services.adapters.auth.key_files import KeyFileError, parse_hand_off_keys, read_private
+from services.adapters.auth.key_files import KeyFileError, parse_region_secrets, read_private
 from services.adapters.grpc.binding import Listen
 from services.adapters.grpc.local_picker import GrpcLocalPicker
 from services.adapters.grpc.server import GrpcServer
@@ -142,7 +142,7 @@ def _region_key(settings: RouterSettings) -> tuple[str, bytes]:
     """Return the newest (kid, secret) of the region's file: its last line signs."""
     file = settings.hand_off_secret
     try:
-        keys = parse_hand_off_keys(read_private(file).decode(), str(file))
+        keys = parse_region_secrets(read_private(file).decode(), str(file))
     except (KeyFileError, UnicodeDecodeError) as error:
         raise SettingsError((f"hand_off_secret: {error}",)) from None
     if not keys:

@@ -12,9 +12,10 @@ from services.adapters.auth.key_files import (
     SigningKey,
     create_signing_key,
     load_signing_key,
-    parse_hand_off_keys,
+    parse_region_secrets,
     read_private,
-    render_hand_off_keys,
+    render_cluster_keys,
+    render_region_secrets,
     write_private,
 )
 from services.adapters.auth.tokens import MAX_LIFETIME_S, TokenScope, mint
@@ -57,7 +58,7 @@ class StateKeys:
         if not file.exists():
             # A key id knows no dots, and a region knows no underscores.
             kid = region.replace(".", "_")
-            write_private(file, render_hand_off_keys({kid: self._ids.token(_SECRET_BYTES)}).encode())
+            write_private(file, render_region_secrets({kid: self._ids.token(_SECRET_BYTES)}).encode())
         return file
 
     def cluster_keys(self, cluster: str, regions: Collection[str]) -> Path:
@@ -65,13 +66,13 @@ class StateKeys:
         derived: dict[str, bytes] = {}
         for region in regions:
             secret_file = self.region_secret(region)
-            secrets = parse_hand_off_keys(read_private(secret_file).decode(), str(secret_file))
+            secrets = parse_region_secrets(read_private(secret_file).decode(), str(secret_file))
             derived |= {
                 kid: derive_key(kid, secret, ClusterId(cluster)).secret for kid, secret in secrets.items()
             }
         file = self._cluster_file(cluster)
         file.unlink(missing_ok=True)
-        write_private(file, render_hand_off_keys(derived).encode())
+        write_private(file, render_cluster_keys(ClusterId(cluster), derived).encode())
         return file
 
     def derived_elsewhere(self, cluster: str) -> Path:

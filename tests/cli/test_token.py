@@ -80,6 +80,18 @@ def test_hand_off_keys_are_derived_per_cluster(tmp_path: Path) -> None:
     assert cluster.stat().st_mode & 0o077 == 0
 
 
+def test_nothing_is_derived_from_what_is_derived_already(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    region, cluster, again = tmp_path / "region", tmp_path / "cluster", tmp_path / "again"
+    assert main(["token", "hand-off", "init", str(region), "--kid", "eu1"]) == 0
+    assert main(["token", "hand-off", "derive", str(region), "--cluster", "eu-a", "--out", str(cluster)]) == 0
+    assert main(["token", "hand-off", "derive", str(cluster), "--cluster", "eu-a", "--out", str(again)]) == 2
+    assert "holds the hand-off keys of cluster eu-a, derived already" in capsys.readouterr().err
+    assert not again.exists()
+    assert region.read_text().startswith("# region secret\n")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -6,35 +6,46 @@ from pathlib import Path
 
 import pytest
 
-from services.adapters.auth.key_files import render_hand_off_keys, write_private
+from services.adapters.auth.key_files import render_cluster_keys, render_hand_off_keys, write_private
 from services.adapters.ports import ChangeKind
 from services.core.fleet import ReportId
+from services.core.locality import ClusterId
 from services.core.policy import Timeouts
 from services.core.units import ms
 from services.global_router.assembly import build
 from services.global_router.policy_file import FILE_NAME
 from services.global_router.settings import GrpcDoor, HttpDoor, RouterSettings
 from services.wire.config.listeners import MetricsDoor
+from services.wire.config.settings_source import SettingsError
 from services.wire.policy_codec import encode_policy
 from tests.global_router.rig import running
 from tests.support.wait import eventually
 
 
+def settings(folder: Path) -> RouterSettings:
+    return RouterSettings(
+        fleet="test",
+        region="eu-west",
+        jurisdiction="eu",
+        http=HttpDoor(port=0),
+        grpc=GrpcDoor(port=0),
+        metrics=MetricsDoor(port=0),
+        state_dir=folder / "state",
+        hand_off_secret=folder / "secret",
+    )
+
+
+def test_a_cluster_s_derived_keys_are_no_region_secret(tmp_path: Path) -> None:
+    derived = render_cluster_keys(ClusterId("eu-a"), {"eu1": b"s" * 32})
+    write_private(tmp_path / "secret", derived.encode())
+    with pytest.raises(SettingsError, match="hand_off_secret: .*holds the hand-off keys of cluster eu-a"):
+        build(settings(tmp_path))
+
+
 async def test_a_policy_file_that_cannot_be_read_closes_the_doors_again(tmp_path: Path) -> None:
     (tmp_path / "state" / FILE_NAME).mkdir(parents=True)
     write_private(tmp_path / "secret", render_hand_off_keys({"eu1": b"s" * 32}).encode())
-    router = build(
-        RouterSettings(
-            fleet="test",
-            region="eu-west",
-            jurisdiction="eu",
-            http=HttpDoor(port=0),
-            grpc=GrpcDoor(port=0),
-            metrics=MetricsDoor(port=0),
-            state_dir=tmp_path / "state",
-            hand_off_secret=tmp_path / "secret",
-        )
-    )
+    router = build(settings(tmp_path))
     with pytest.raises(IsADirectoryError):
         await router.start()
     for port in (router.http_port, router.grpc_port, router.metrics_port):

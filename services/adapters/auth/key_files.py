@@ -14,9 +14,12 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from services.core.locality import ClusterId
 from services.core.policy import TokenKey
 
 _PRIVATE_SUFFIX = ".ed25519.pem"
+_REGION_MARK = "# region secret"
+_DERIVED_MARK = "# hand-off keys of cluster "
 
 
 class KeyFileError(Exception):
@@ -100,8 +103,37 @@ def parse_hand_off_keys(text: str, source: str) -> Mapping[str, bytes]:
     return keys
 
 
+def parse_region_secrets(text: str, source: str) -> Mapping[str, bytes]:
+    """Return kid -> secret of a region; refuses a cluster's derived keys, from which nothing may be derived again."""
+    cluster = derived_for(text)
+    if cluster is not None:
+        raise KeyFileError(
+            f"{source}: holds the hand-off keys of cluster {cluster}, derived already; "
+            "the region secret they came from is needed"
+        )
+    return parse_hand_off_keys(text, source)
+
+
+def derived_for(text: str) -> str | None:
+    """Return the cluster whose derived keys a file says it holds; None when it says nothing of the kind."""
+    for line in text.splitlines():
+        if line.startswith(_DERIVED_MARK):
+            return line.removeprefix(_DERIVED_MARK).strip()
+    return None
+
+
+def render_region_secrets(keys: Mapping[str, bytes]) -> str:
+    """Return the text of a region's secret file, marked as what it is."""
+    return f"{_REGION_MARK}\n{render_hand_off_keys(keys)}"
+
+
+def render_cluster_keys(cluster: ClusterId, keys: Mapping[str, bytes]) -> str:
+    """Return the text of a cluster's derived key file, marked so that it is not taken for a region's secret."""
+    return f"{_DERIVED_MARK}{cluster}\n{render_hand_off_keys(keys)}"
+
+
 def render_hand_off_keys(keys: Mapping[str, bytes]) -> str:
-    """Return the file text that `parse_hand_off_keys` reads back."""
+    """Return the lines that `parse_hand_off_keys` reads back."""
     return "".join(f"{kid} {base64.urlsafe_b64encode(secret).decode()}\n" for kid, secret in keys.items())
 
 

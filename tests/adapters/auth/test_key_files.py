@@ -8,13 +8,18 @@ import pytest
 from services.adapters.auth.key_files import (
     KeyFileError,
     create_signing_key,
+    derived_for,
     load_signing_key,
     load_signing_keys,
     parse_hand_off_keys,
+    parse_region_secrets,
     read_private,
+    render_cluster_keys,
     render_hand_off_keys,
+    render_region_secrets,
     write_private,
 )
+from services.core.locality import ClusterId
 
 
 def test_a_created_key_is_private_and_loads_back(tmp_path: Path) -> None:
@@ -64,6 +69,18 @@ def test_hand_off_keys_round_trip(tmp_path: Path) -> None:
     keys = {"eu1": b"a" * 32, "us1": b"\xff" * 32}
     write_private(tmp_path / "keys.txt", b"# comment\n\n" + render_hand_off_keys(keys).encode())
     assert parse_hand_off_keys(read_private(tmp_path / "keys.txt").decode(), "keys.txt") == keys
+
+
+def test_files_say_whose_keys_they_hold_and_read_back() -> None:
+    keys = {"eu1": b"a" * 32, "us1": b"b" * 32}
+    secret, derived = render_region_secrets(keys), render_cluster_keys(ClusterId("eu-a"), keys)
+    assert (derived_for(secret), derived_for(derived)) == (None, "eu-a")
+    assert parse_hand_off_keys(derived, "f") == parse_region_secrets(secret, "f") == keys
+    # Files of several regions may be put together, and one without a mark may be a region's.
+    assert derived_for(render_hand_off_keys(keys) + derived) == "eu-a"
+    assert parse_region_secrets(render_hand_off_keys(keys), "f") == keys
+    with pytest.raises(KeyFileError, match=r"f: holds the hand-off keys of cluster eu-a"):
+        parse_region_secrets(derived, "f")
 
 
 @pytest.mark.parametrize(
