@@ -15,12 +15,16 @@ from services.adapters.auth.key_files import (
     KeyFileError,
     SigningKey,
     create_signing_key,
+    derived_for,
     load_signing_key,
     load_signing_keys,
+    parse_hand_off_keys,
     parse_region_secrets,
     read_private,
     render_cluster_keys,
+    render_hand_off_keys,
     render_region_secrets,
+    replace_private,
     write_private,
 )
 from services.adapters.auth.tokens import MAX_LIFETIME_S, TokenScope, mint
@@ -63,10 +67,16 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     new = acts.add_parser("init", help="make a region secret file (mode 0600)")
     new.add_argument("file", type=Path, metavar="FILE")
     new.add_argument("--kid", required=True, help="key id, such as eu-west-1")
+    new.add_argument(
+        "--add", action="store_true", help="put a further key into an existing FILE; the last one signs"
+    )
     derive = acts.add_parser("derive", help="write one cluster's derived keys to a file (mode 0600)")
     derive.add_argument("file", type=Path, metavar="SECRET_FILE")
     derive.add_argument("--cluster", required=True)
     derive.add_argument("--out", type=Path, required=True, metavar="FILE")
+    derive.add_argument(
+        "--replace", action="store_true", help="write over FILE when it holds keys of the same cluster"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -131,16 +141,46 @@ def _mint(args: argparse.Namespace) -> int:
 
 def _hand_off(args: argparse.Namespace) -> int:
     if args.act == "init":
-        secret = SystemIds().token(HAND_OFF_SECRET_BYTES)
-        write_private(args.file, render_region_secrets({_checked_kid(args.kid): secret}).encode())
-        print(f"{args.file}: region secret {args.kid} written")
-        return DONE
-    cluster = ClusterId(check_name(args.cluster, "cluster id"))
-    secrets = parse_region_secrets(read_private(args.file).decode(), str(args.file))
-    derived = {kid: derive_key(kid, secret, cluster).secret for kid, secret in secrets.items()}
-    write_private(args.out, render_cluster_keys(cluster, derived).encode())
-    print(f"{args.out}: hand-off keys of cluster {cluster} written")
+        _make_secret(args.file, _checked_kid(args.kid), add=args.add)
+    else:
+        _derive(args.file, ClusterId(check_name(args.cluster, "cluster id")), args.out, replace=args.replace)
     return DONE
+
+
+def _make_secret(file: Path, kid: str, *, add: bool) -> None:
+    made = {kid: SystemIds().token(HAND_OFF_SECRET_BYTES)}
+    if not add:
+        if file.exists():
+            raise KeyFileError(f"{file}: exists already; --add puts a further key into it")
+        write_private(file, render_region_secrets(made).encode())
+        print(f"{file}: region secret {kid} written")
+        return
+    text = read_private(file).decode()
+    if kid in parse_region_secrets(text, str(file)):
+        raise KeyFileError(f"{file}: holds a key {kid} already; a new key needs a new id")
+    lines = text if not text or text.endswith("\n") else f"{text}\n"
+    replace_private(file, (lines + render_hand_off_keys(made)).encode())
+    print(f"{file}: region secret {kid} added; routers started from now on sign with it")
+
+
+def _derive(file: Path, cluster: ClusterId, out: Path, *, replace: bool) -> None:
+    secrets = parse_region_secrets(read_private(file).decode(), str(file))
+    derived = {kid: derive_key(kid, secret, cluster).secret for kid, secret in secrets.items()}
+    content = render_cluster_keys(cluster, derived).encode()
+    if not out.exists():
+        write_private(out, content)
+        print(f"{out}: hand-off keys of cluster {cluster} written")
+        return
+    if not replace:
+        raise KeyFileError(f"{out}: exists already; --replace writes over it")
+    before = read_private(out).decode()
+    if derived_for(before) != cluster:
+        raise KeyFileError(
+            f"{out}: does not say that it holds hand-off keys of cluster {cluster}; it is kept"
+        )
+    gone = [kid for kid in parse_hand_off_keys(before, str(out)) if kid not in derived]
+    replace_private(out, content)
+    print(f"{out}: hand-off keys of cluster {cluster} replaced", *(["without", *gone] if gone else []))
 
 
 def parse_lifetime_s(text: str) -> int:

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from services.adapters.auth.key_files import load_signing_key, parse_hand_off_keys, read_private
+from services.adapters.auth.key_files import (
+    load_signing_key,
+    parse_hand_off_keys,
+    parse_region_secrets,
+    read_private,
+)
 from services.adapters.auth.tokens import read
 from services.adapters.system.clock import SystemClock
 from services.cli.main import main
@@ -92,6 +97,53 @@ def test_nothing_is_derived_from_what_is_derived_already(
     assert region.read_text().startswith("# region secret\n")
 
 
+def test_a_region_s_key_is_rotated_by_adding_one_and_deriving_over_the_old(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    region, cluster = tmp_path / "region", tmp_path / "cluster"
+    init = ["token", "hand-off", "init", str(region)]
+    derive = ["token", "hand-off", "derive", str(region), "--cluster", "eu-a", "--out", str(cluster)]
+    assert main([*init, "--kid", "eu1"]) == 0
+    assert main(derive) == 0
+
+    assert main([*init, "--kid", "eu2"]) == 2
+    assert "exists already; --add puts a further key into it" in capsys.readouterr().err
+    assert main([*init, "--kid", "eu1", "--add"]) == 2
+    assert "holds a key eu1 already" in capsys.readouterr().err
+    region.write_text(region.read_text().rstrip("\n"))  # An editor may leave the last line open.
+    assert main([*init, "--kid", "eu2", "--add"]) == 0
+    assert region.stat().st_mode & 0o777 == 0o600
+    secrets = parse_region_secrets(read_private(region).decode(), "region")
+    assert list(secrets) == ["eu1", "eu2"]
+
+    assert main(derive) == 2
+    assert "exists already; --replace writes over it" in capsys.readouterr().err
+    assert main([*derive, "--replace"]) == 0
+    assert cluster.stat().st_mode & 0o777 == 0o600
+    assert parse_hand_off_keys(read_private(cluster).decode(), "cluster") == {
+        kid: derive_key(kid, secret, ClusterId("eu-a")).secret for kid, secret in secrets.items()
+    }
+
+    region.write_text("".join(line for line in region.read_text().splitlines(True) if "eu1" not in line))
+    capsys.readouterr()
+    assert main([*derive, "--replace"]) == 0
+    assert capsys.readouterr().out == f"{cluster}: hand-off keys of cluster eu-a replaced without eu1\n"
+
+
+def test_only_keys_of_the_same_cluster_are_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    region, cluster = tmp_path / "region", tmp_path / "cluster"
+    derive = ["token", "hand-off", "derive", str(region), "--cluster"]
+    assert main(["token", "hand-off", "init", str(region), "--kid", "eu1"]) == 0
+    assert main([*derive, "eu-a", "--out", str(cluster), "--replace"]) == 0
+    for name, out in (("eu-b", cluster), ("eu-a", region)):
+        before = out.read_bytes()
+        assert main([*derive, name, "--out", str(out), "--replace"]) == 2
+        assert f"{out}: does not say that it holds hand-off keys of cluster {name}" in capsys.readouterr().err
+        assert out.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -100,6 +152,9 @@ def test_nothing_is_derived_from_what_is_derived_already(
         (["mint", "--keys", "DIR", "--tenant", "acme"], "no signing key here"),
         (["hand-off", "derive", "DIR/none", "--cluster", "eu-a", "--out", "DIR/x"], "cannot be read"),
         (["hand-off", "init", "DIR/x", "--kid", ""], "key id ''"),
+        (["hand-off", "init", "DIR/none", "--kid", "a", "--add"], "cannot be read"),
+        (["hand-off", "init", "/dev/null/x", "--kid", "a"], "/dev/null: no folder can be made"),
+        (["hand-off", "init", "/proc/x", "--kid", "a"], "/proc/x: cannot be written"),
     ],
 )
 def test_bad_input_is_a_sentence_and_exit_2(

@@ -38,7 +38,7 @@ def settings(folder: Path) -> RouterSettings:
 def test_a_cluster_s_derived_keys_are_no_region_secret(tmp_path: Path) -> None:
     derived = render_cluster_keys(ClusterId("eu-a"), {"eu1": b"s" * 32})
     write_private(tmp_path / "secret", derived.encode())
-    with pytest.raises(SettingsError, match="hand_off_secret: .*holds the hand-off keys of cluster eu-a"):
+    with pytest.raises(SettingsError, match=r"hand_off_secret: .*holds the hand-off keys of cluster eu-a"):
         build(settings(tmp_path))
 
 

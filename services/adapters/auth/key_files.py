@@ -7,6 +7,7 @@ readable signing key is a fleet-wide password.
 import base64
 import os
 import stat
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,13 +140,35 @@ def render_hand_off_keys(keys: Mapping[str, bytes]) -> str:
 
 def write_private(file: Path, content: bytes) -> None:
     """Create `file` with mode 0600 and this content; never overwrites."""
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise KeyFileError(f"{file.parent}: no folder can be made there: {error.strerror}") from None
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise KeyFileError(f"{file}: exists already; a key is never overwritten") from None
+    except OSError as error:
+        raise KeyFileError(f"{file}: cannot be written: {error.strerror}") from None
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)
+
+
+def replace_private(file: Path, content: bytes) -> None:
+    """Write `file` with mode 0600 over what is there, at once: a reader finds the old content or the new."""
+    try:
+        descriptor, scratch = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(descriptor)
+            Path(scratch).replace(file)
+        except BaseException:
+            Path(scratch).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise KeyFileError(f"{file}: cannot be written: {error.strerror}") from None
 
 
 def read_private(file: Path) -> bytes:

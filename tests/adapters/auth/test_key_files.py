@@ -17,6 +17,7 @@ from services.adapters.auth.key_files import (
     render_cluster_keys,
     render_hand_off_keys,
     render_region_secrets,
+    replace_private,
     write_private,
 )
 from services.core.locality import ClusterId
@@ -46,6 +47,18 @@ def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
     create_signing_key(tmp_path, "eu-1")
     with pytest.raises(KeyFileError, match="never overwritten"):
         create_signing_key(tmp_path, "eu-1")
+
+
+def test_a_replaced_file_is_private_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    write_private(file, b"old")
+    replace_private(file, b"new")
+    assert read_private(file) == b"new"
+    assert file.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "folder" / "full").mkdir(parents=True)
+    with pytest.raises(KeyFileError, match="folder: cannot be written"):
+        replace_private(tmp_path / "folder", b"new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "keys"]
 
 
 def test_a_folder_without_keys_says_what_to_do(tmp_path: Path) -> None:
