@@ -9,10 +9,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from services.wire.config.documents import Documents, Located
-from services.wire.config.kinds import EVERY_MODEL, Guardrail, Tenant
+from services.wire.config.kinds import EVERY_MODEL, Fleet, Guardrail, Tenant
 from services.wire.config.problems import Problem, Severity
 
 Check = Callable[[Documents], Iterable[Problem]]
+
+
+def _fleet_refused(documents: Documents) -> bool:
+    """Whether the Fleet is missing because it is not sound: what refers to it cannot be judged."""
+    return not documents.fleets and Fleet.__name__ in documents.refused
 
 
 class _Names:
@@ -77,7 +82,7 @@ def one_jurisdiction_per_region(documents: Documents) -> Iterator[Problem]:
 def grants_name_models(documents: Documents) -> Iterator[Problem]:
     """A grant names a model of the fleet by its own name, not by an alias."""
     if not documents.fleets:
-        if documents.tenants:
+        if documents.tenants and not _fleet_refused(documents):
             yield documents.tenants[0].problem(
                 "spec.models", "(fleet)", "no Fleet was given, so grants are not checked", Severity.WARNING
             )
@@ -149,7 +154,7 @@ def site_fits(documents: Documents) -> Iterator[Problem]:
         for i, picker in enumerate(spec.pickers):
             path = f"spec.pickers[{i}]"
             yield from pickers.add(site, f"{path}.cluster", picker.cluster)
-            if picker.cluster not in clusters:
+            if picker.cluster not in clusters and not _fleet_refused(documents):
                 yield site.problem(f"{path}.cluster", picker.cluster, "is no cluster of the Fleet")
             listeners += [
                 (f"{path}.httpPort", picker.host, picker.http_port),
@@ -183,6 +188,8 @@ def models_are_served(documents: Documents) -> Iterator[Problem]:
 
 def served_models_are_declared(documents: Documents) -> Iterator[Problem]:
     """A pool of an undeclared model would be reported and never routed to."""
+    if _fleet_refused(documents):
+        return
     declared = {m.name for fleet in documents.fleets for m in fleet.value.spec.models}
     for site in documents.sites:
         for i, picker in enumerate(site.value.spec.pickers):

@@ -5,7 +5,7 @@ sound are kept so that one pass finds as much as it can. Files are read by the c
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
@@ -54,13 +54,18 @@ class Located(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Everything that was read. Sound only when `errors` is empty."""
+    """Everything that was read. Sound only when `errors` is empty.
+
+    `refused` names the kinds of which a document was, or may have been, given and is not here because
+    it is not sound; what is missing among them is no finding of its own.
+    """
 
     fleets: tuple[Located[Fleet], ...]
     routing_policies: tuple[Located[RoutingPolicy], ...]
     tenants: tuple[Located[Tenant], ...]
     token_keys: tuple[Located[TokenKeys], ...]
     sites: tuple[Located[Site], ...]
+    refused: frozenset[str]
     problems: tuple[Problem, ...]
 
     @property
@@ -80,43 +85,45 @@ def read_documents(
     """Return the documents of all sources and their problems; `checks` look at them together."""
     problems: list[Problem] = []
     found: list[Located[Any]] = []
+    refused: set[str] = set()
     for source in sources:
-        for document, tree in _trees(source, problems):
+        trees = _trees(source, problems)
+        if trees is None:
+            refused |= KINDS.keys()
+            continue
+        for document, tree in trees:
             value = _document(source.name, document, tree, problems)
             if value is not None:
                 found.append(Located(source.name, document, value))
+            elif isinstance(tree, dict):
+                refused.add(str(tree.get("kind")))
     documents = Documents(
         fleets=_of_kind(found, Fleet),
         routing_policies=_of_kind(found, RoutingPolicy),
         tenants=_of_kind(found, Tenant),
         token_keys=_of_kind(found, TokenKeys),
         sites=_of_kind(found, Site),
+        refused=frozenset(refused & KINDS.keys()),
         problems=(),
     )
     for check in checks:
         problems.extend(check(documents))
-    return Documents(
-        documents.fleets,
-        documents.routing_policies,
-        documents.tenants,
-        documents.token_keys,
-        documents.sites,
-        tuple(problems),
-    )
+    return replace(documents, problems=tuple(problems))
 
 
 def _of_kind(found: Iterable[Located[Any]], kind: type[K]) -> tuple[Located[K], ...]:
     return tuple(located for located in found if isinstance(located.value, kind))
 
 
-def _trees(source: Source, problems: list[Problem]) -> list[tuple[int, Any]]:
+def _trees(source: Source, problems: list[Problem]) -> list[tuple[int, Any]] | None:
+    """Return the documents of a file that hold something, None when the file cannot be read as YAML."""
     try:
         trees = read_yaml(source.data)
     except YamlError as error:
         where = f"line {error.line} column {error.column}"
         line = b"".join(source.data.splitlines()[error.line - 1 : error.line]).decode(errors="replace")
         problems.append(Problem(source.name, 0, where, value_text(line.strip()), error.rule))
-        return []
+        return None
     present = [(document, tree) for document, tree in enumerate(trees) if tree is not None]
     if not present:
         problems.append(Problem(source.name, 0, "(document)", "(empty)", "holds no document"))

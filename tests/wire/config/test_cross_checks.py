@@ -1,5 +1,6 @@
 import pytest
 
+from services.wire.config.documents import Source
 from services.wire.config.load import load
 from tests.wire.config import example
 
@@ -15,6 +16,26 @@ def test_the_example_is_sound() -> None:
 def change(old: str, new: str) -> str:
     assert old in example.EVERYTHING
     return example.EVERYTHING.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        change("jurisdiction: us", "jurisdiction: US"),
+        change("kind: Fleet", "kind: Fleet\nmore: 1"),
+        change("apiVersion: gir.dev/v1", "apiVersion: gir.dev/v0"),
+    ],
+)
+def test_what_refers_to_a_fleet_that_is_not_sound_is_not_judged(broken: str) -> None:
+    (line,) = problems(broken)
+    assert line.startswith((": spec.clusters[1].jurisdiction", ": more", ": apiVersion"))
+
+
+def test_a_file_that_is_no_yaml_may_have_held_the_fleet() -> None:
+    found = load([Source("fleet.yaml", b"a: 1\na: 2\n"), Source("rest.yaml", example.TENANT.encode())])
+    assert [str(problem) for problem in found.problems] == [
+        "fleet.yaml: line 2 column 1: 'a: 2': key 'a' is given twice"
+    ]
 
 
 MISTRAL = "    - name: mistral\n"
