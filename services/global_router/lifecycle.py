@@ -33,6 +33,10 @@ from services.global_router.live_request import LiveRequest
 from services.global_router.records import DecisionRecord
 from services.global_router.view import View
 
+# Enum members are reached through a descriptor, which costs more than the comparison they serve.
+_ALWAYS: Final = Replay.ALWAYS
+_NEVER: Final = Replay.NEVER
+
 _LEFT_ALONE: Final = {
     OutcomeKind.BACK_PRESSURE: DropReason.SATURATED,
     OutcomeKind.UNABLE: DropReason.NO_HEALTHY_CLUSTER,
@@ -158,7 +162,7 @@ class LifeCycle:
         """Carry a routed request to its end. `block`: rendered headers for the hop; `body`: as sent upstream."""
         self.tallies.requests += 1
         replay = self._replay(request, len(body))
-        if replay is Replay.NEVER:
+        if replay is _NEVER:
             record.note = ONE_ATTEMPT
         plan = Plan(
             (routed.target, *routed.fallbacks),
@@ -179,7 +183,7 @@ class LifeCycle:
             return Replay.NEVER
         if self.replay_bytes + size_bytes > policy.replay_total_max_bytes:
             return Replay.NEVER
-        return Replay.ALWAYS if request.replayable else Replay.BEFORE_BODY
+        return _ALWAYS if request.replayable else Replay.BEFORE_BODY
 
     def cluster_lost(self, cluster: ClusterId) -> None:
         """The view lost a cluster: its attempts without a first byte go elsewhere at once."""

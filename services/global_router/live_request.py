@@ -86,6 +86,7 @@ _NOT_FOR_CLIENTS: Final = frozenset(
 # Enum members are reached through a descriptor, which costs more than the comparison they serve.
 _HEARTBEAT: Final = State.HEARTBEAT
 _ANSWERING: Final = State.ANSWERING
+_COMPLETED: Final = Ending.COMPLETED
 
 _EVENT_DUE: Final = frozenset((State.HELD, State.HEARTBEAT))
 
@@ -338,7 +339,7 @@ class LiveRequest:
     def _finish(self, effect: Finish, now: Instant) -> None:
         ending = effect.ending
         exchange, self._exchange = self._exchange, None
-        if ending is Ending.COMPLETED and exchange is not None:
+        if ending is _COMPLETED and exchange is not None:
             self.record.usage = exchange.observer.usage_object()
         self._leave()
         self.record.ended_at = now

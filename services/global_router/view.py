@@ -272,7 +272,8 @@ class View:
 
     def outcome(self, cluster: str, kind: OutcomeKind) -> None:
         """Take an attempt's outcome as a passive signal. A success that changes nothing costs two lookups."""
-        record = self.state.clusters.get(ClusterId(cluster))
+        # `ClusterId(…)` would be a call that does nothing.
+        record = self.state.clusters.get(cluster)  # type: ignore[call-overload]
         if record is None:
             return
         if kind is _ANSWERED and not (record.outlier.counting or record.state is _PROBATION):

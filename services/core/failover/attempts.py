@@ -314,7 +314,10 @@ class Attempts:
         return (SendHeartbeats(),)
 
     def _complete(self, _event: AttemptEvent, _now: Instant, _unroutable: Unroutable) -> Effects:
-        return (self._finish(Ending.COMPLETED),)
+        # `_finish`, written out: every request comes this way.
+        self.state = _DONE
+        self._live = 0
+        return _COMPLETED
 
     def _fail_broken(self, _event: AttemptEvent, _now: Instant, _unroutable: Unroutable) -> Effects:
         return (self._outcome(OutcomeKind.BROKEN), *self._fail(DropReason.ATTEMPTS_EXHAUSTED))
@@ -373,4 +376,5 @@ def _kind_of(status: int) -> OutcomeKind:
 
 
 _STARTED = ev.Started()
+_COMPLETED: Final = (Finish(Ending.COMPLETED),)
 _TABLE = Attempts.compiled()

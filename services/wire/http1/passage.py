@@ -36,6 +36,9 @@ _NONE: Final = Outgoing.NONE
 _AS_RECEIVED: Final = Outgoing.AS_RECEIVED
 _CHUNKED: Final = Outgoing.CHUNKED
 _UNTIL_CLOSE: Final = Outgoing.UNTIL_CLOSE
+_FRAMED_BY_CHUNKS: Final = BodyFraming.CHUNKED
+_FRAMED_BY_LENGTH: Final = BodyFraming.LENGTH
+_FRAMED_BY_NOTHING: Final = BodyFraming.NONE
 _LENGTH_HEADER: Final = frozenset((b"content-length",))
 _CODING_HEADER: Final = frozenset((b"transfer-encoding",))
 _FRAMING_HEADERS: Final = _LENGTH_HEADER | _CODING_HEADER
@@ -71,12 +74,13 @@ class Passage:
         self.head = head
         self._observer = observer
         self._client_minor_version = client_minor_version
-        self._upstream_chunked = head.framing is BodyFraming.CHUNKED
+        framing = head.framing
+        self._upstream_chunked = framing is _FRAMED_BY_CHUNKS
         self._in_step = True
         self.unfinished = False
-        if head_request or head.framing is BodyFraming.NONE:
+        if head_request or framing is _FRAMED_BY_NOTHING:
             self.outgoing = _NONE
-        elif head.framing is BodyFraming.LENGTH and not head.is_event_stream:
+        elif framing is _FRAMED_BY_LENGTH and not head.is_event_stream:
             self.outgoing = _AS_RECEIVED
         else:
             self.outgoing = self._open_ended()
@@ -96,7 +100,7 @@ class Passage:
                 framing = b"transfer-encoding: chunked\r\n"
         elif outgoing is _UNTIL_CLOSE:
             without |= _FRAMING_HEADERS
-        elif head.framing is not BodyFraming.LENGTH:
+        elif head.framing is not _FRAMED_BY_LENGTH:
             without |= _CODING_HEADER
         if not self.keep_alive:
             framing += b"connection: close\r\n"
