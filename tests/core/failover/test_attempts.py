@@ -175,6 +175,15 @@ def test_drained_traffic_is_re_dispatched_once_and_then_refused() -> None:
     )
 
 
+def test_a_cluster_that_is_unable_costs_no_retry() -> None:
+    attempts = begun(budget=empty_budget())
+    assert attempts.apply(ev.HeadArrived(1, 503, unable=True), at(0.1)) == (
+        outcome("a1", 1, OutcomeKind.UNABLE),
+        CancelAttempt(1),
+        Send("a2", 2, redispatch=True),
+    )
+
+
 def test_without_a_retry_an_unanswered_request_waits_for_the_verdict_on_its_cluster() -> None:
     attempts = parked()
     assert attempts.apply(ev.ClusterLost(ClusterId("a1")), at(2)) == (Send("b1", 2, redispatch=True),)
