@@ -44,21 +44,25 @@ def load_settings(
 ) -> S:
     """Return validated settings, later sources winning; raises `SettingsError`.
 
-    `flags` maps dotted paths (`http.port`) to values; None means not given. Variables that name no
-    field of `model` are left alone (several services share an environment).
+    `flags` maps dotted paths (`http.port`) to values; None means not given. Variables whose first word
+    is no field of `model` are left alone (several services share an environment); one that begins with
+    a field of it and names nothing to set is refused.
     """
     tree = _parse(text, source)
-    for path, value in _from_environment(model, environment).items():
+    given, problems = _from_environment(model, environment)
+    for path, value in given.items():
         _put(tree, path, value)
     for dotted, flag in (flags or {}).items():
         if flag is not None:
             _put(tree, tuple(dotted.split(".")), flag)
+    settings = None
     try:
-        return model.model_validate(tree)
+        settings = model.model_validate(tree)
     except ValidationError as error:
-        raise SettingsError(
-            tuple(_sentence(source, item) for item in error.errors(include_url=False))
-        ) from None
+        problems += [_sentence(source, item) for item in error.errors(include_url=False)]
+    if settings is None or problems:
+        raise SettingsError(tuple(problems))
+    return settings
 
 
 def _parse(text: str, source: str) -> dict[str, Any]:
@@ -79,14 +83,29 @@ def _parse(text: str, source: str) -> dict[str, Any]:
     return tree
 
 
-def _from_environment(model: type[BaseModel], environment: Mapping[str, str]) -> dict[tuple[str, ...], str]:
+def _from_environment(
+    model: type[BaseModel], environment: Mapping[str, str]
+) -> tuple[dict[tuple[str, ...], str], list[str]]:
+    """Return path -> value of the variables that set something, and a sentence for each that only seems to."""
     found: dict[tuple[str, ...], str] = {}
+    problems = []
     for variable, value in sorted(environment.items()):
-        if variable.startswith(PREFIX):
-            path = tuple(part.lower() for part in variable.removeprefix(PREFIX).split("__"))
-            if _names_field(model, path):
-                found[path] = value
-    return found
+        if not variable.startswith(PREFIX):
+            continue
+        path = tuple(part.lower() for part in variable.removeprefix(PREFIX).split("__"))
+        if _names_field(model, path):
+            found[path] = value
+        elif path[0] in model.model_fields:
+            problems.append(f"{variable}: unknown setting; {_offer(model, path[0])}")
+    return found, problems
+
+
+def _offer(model: type[BaseModel], name: str) -> str:
+    """Return what a variable that begins with the field `name` could have meant."""
+    section = model.model_fields[name].annotation
+    if not (isinstance(section, type) and issubclass(section, BaseModel)):
+        return f"{PREFIX}{name.upper()} has no parts"
+    return f"settings of {name} are {', '.join(section.model_fields)}"
 
 
 def _names_field(model: type[BaseModel], path: tuple[str, ...]) -> bool:
@@ -110,9 +129,14 @@ def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _sentence(source: str, item: Any) -> str:
-    path = ".".join(str(part) for part in item["loc"]) or "(whole document)"
+    path = ".".join(str(part) for part in item["loc"])
+    where = f"{source}: {path}" if path else source
     if item["type"] == "extra_forbidden":
-        return f"{source}: {path}: unknown setting"
+        return f"{where}: unknown setting"
     if item["type"] == "missing":
-        return f"{source}: {path}: required and not given"
-    return f"{source}: {path}: {value_text(item['input'])}: {item['msg']}"
+        return f"{where}: required and not given"
+    rule = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "value_error" and isinstance(item["input"], dict):
+        # A rule over a whole section says itself what it is about; that it is a mapping says nothing.
+        return f"{where}: {rule}"
+    return f"{where}: {value_text(item['input'])}: {rule}"
