@@ -27,12 +27,28 @@ VERBS: Final = {
 }
 
 
+DISTRIBUTION: Final = "global-inference-router"
+
+
+class _Version(argparse.Action):
+    """Prints the version of the installed package and leaves; it is looked up only when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata  # noqa: PLC0415 -- half the start of a verb that never asks for it
+
+        print(f"gir {metadata.version(DISTRIBUTION)}")
+        parser.exit()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; `--help` and usage errors leave through argparse."""
     words = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in words if not word.startswith("-")), "")
     asked = {verb: VERBS[verb]} if verb in VERBS else VERBS
+    if words == ["--version"]:
+        asked = {}  # Answered while the words are parsed; no verb is needed.
     parser = argparse.ArgumentParser(prog="gir", description="GPU-aware global routing for LLM inference.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB")
     modules = {name: importlib.import_module(path) for name, path in asked.items()}
     for module in modules.values():

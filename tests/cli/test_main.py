@@ -1,6 +1,8 @@
 """The command line itself: help, unknown verbs, and that every listed verb loads."""
 
 import importlib
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,14 @@ from services.cli.main import VERBS, main
 def test_no_verb_prints_help_and_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "VERB" in capsys.readouterr().err
+
+
+def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"gir {project['version']}\n"
 
 
 def test_an_unknown_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
