@@ -194,12 +194,12 @@ class LifeCycle:
 
     # --- What live requests tell --------------------------------------------------------------------
 
-    def attempt_started(self, cluster: str, *, redispatch: bool) -> None:
-        """Count an attempt."""
+    def attempt_started(self, cluster: str, *, redispatch: bool) -> Instant | None:
+        """Count an attempt; return which trial of its cluster it is, None for none."""
         self.tallies.attempts += 1
         if redispatch:
             self.tallies.redispatches += 1
-        self.view.attempt_started(cluster)
+        return self.view.attempt_started(cluster)
 
     def attempt_ended(self, live: LiveRequest, outcome: RecordOutcome, now: Instant) -> None:
         """Tell passive health how an attempt was answered; `BROKEN` may follow `ANSWERED`."""

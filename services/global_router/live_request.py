@@ -117,6 +117,7 @@ class LiveRequest:
         "_heartbeat_at",
         "_life",
         "_target",
+        "_trial",
         "at",
         "attempts",
         "inference",
@@ -144,6 +145,7 @@ class LiveRequest:
         self._exchange: Exchange | None = None
         self._committed = False
         self._heartbeat_at = Instant(0)
+        self._trial: Instant | None = None
         self._target = responder.request.target
         self.responder = responder
         self.inference = inference
@@ -256,7 +258,7 @@ class LiveRequest:
         if self.at is not None:
             self._leave()
         self.at = effect.cluster
-        life.attempt_started(effect.cluster, redispatch=effect.redispatch)
+        self._trial = life.attempt_started(effect.cluster, redispatch=effect.redispatch)
         residency = self.inference.residency
         if hop is None or not (residency is ANYWHERE or residency.allows(hop.locality)):
             # The policy dropped or moved the cluster between decision and attempt: nothing may go there.
@@ -347,9 +349,9 @@ class LiveRequest:
 
     def _leave(self) -> None:
         """Stop counting at the cluster of the last attempt; a parked request stays, to hear of its loss."""
-        if self.at is not None:
-            self._life.view.attempt_ended(self.at)
-            self.at = None
+        if self.at is not None and self._trial is not None:
+            self._life.view.trial_ended(self.at, self._trial)
+        self.at = self._trial = None
 
     @classmethod
     def performers(cls) -> Mapping[type, Callable[..., None]]:

@@ -43,6 +43,7 @@ from services.core.health.events import (
 )
 from services.core.health.fleet_state import apply, next_deadline, tick
 from services.core.health.probation import trial_allowed
+from services.core.health.record import ClusterRecord
 from services.core.health.snapshot import changes_with_time, exclusions, snapshot
 from services.core.locality import ClusterId, Locality
 from services.core.outcomes import DropReason
@@ -290,20 +291,24 @@ class View:
         requests = self._dispatched - self._dispatched_before.get(record.spec.id, 0)
         return trial_allowed(record.trials, requests, self.state.policy)
 
-    def attempt_started(self, cluster: str) -> None:
-        """Count an attempt; at a cluster on probation it is a trial."""
+    def attempt_started(self, cluster: str) -> Instant | None:
+        """Count an attempt; at a cluster on probation it is a trial, named by when the probation began."""
         self._dispatched += 1
-        if self._trials_run and self._on_probation(cluster):
-            self._apply(TrialStarted(ClusterId(cluster)), self._clock.now())
+        record = self._on_probation(cluster) if self._trials_run else None
+        if record is None:
+            return None
+        self._apply(TrialStarted(record.spec.id), self._clock.now())
+        return record.entered_at
 
-    def attempt_ended(self, cluster: str) -> None:
-        """The attempt holds nothing at the cluster any more."""
-        if self._trials_run and self._on_probation(cluster):
-            self._apply(TrialFinished(ClusterId(cluster)), self._clock.now())
+    def trial_ended(self, cluster: str, trial: Instant) -> None:
+        """The trial holds nothing any more; one of an earlier probation frees nothing in this one."""
+        record = self._on_probation(cluster)
+        if record is not None and record.entered_at == trial:
+            self._apply(TrialFinished(record.spec.id), self._clock.now())
 
-    def _on_probation(self, cluster: str) -> bool:
+    def _on_probation(self, cluster: str) -> ClusterRecord | None:
         record = self.state.clusters.get(ClusterId(cluster))
-        return record is not None and record.state is _PROBATION
+        return record if record is not None and record.state is _PROBATION else None
 
     # --- State, effects, snapshot -------------------------------------------------------------------------
 

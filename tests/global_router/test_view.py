@@ -14,7 +14,7 @@ from services.core.locality import ClusterId
 from services.core.outcomes import DropReason, Rejected, Routed
 from services.core.policy import PolicySnapshot
 from services.core.scheduling.decide import decide
-from services.core.units import ms, seconds
+from services.core.units import Instant, ms, seconds
 from services.global_router.policy_file import PolicyFile, StoredPolicy
 from services.global_router.view import View
 from services.wire.policy_codec import decode_policy, encode_policy
@@ -155,20 +155,24 @@ async def test_probation_is_tried_in_small_numbers_and_ends_by_success(world: Wo
     await world.clock.advance(seconds(4))
     assert world.states()["a"] is UNHEALTHY
     for _ in range(1000):
-        world.view.attempt_started(B)
-        world.view.attempt_ended(B)
+        assert world.view.attempt_started(B) is None
     world.reporting.add("a")
     world.prober.answering.add("a")
     await world.clock.advance(seconds(2))
     assert world.states()["a"] is PROBATION
+    began = world.view.state.clusters[A].entered_at
     for _ in range(3):
         assert world.view.may_try("a")
-        world.view.attempt_started(A)
+        assert world.view.attempt_started(A) == began
     assert not world.view.may_try("a")
     for _ in range(298):
         world.view.attempt_started(B)
     assert world.view.may_try("a")
-    world.view.attempt_ended(A)
+    in_flight = world.view.state.clusters[A].trials.in_flight
+    world.view.trial_ended(A, Instant(began - 1))
+    assert world.view.state.clusters[A].trials.in_flight == in_flight
+    world.view.trial_ended(A, began)
+    assert world.view.state.clusters[A].trials.in_flight == in_flight - 1
     for _ in range(5):
         world.view.outcome("a", OutcomeKind.ANSWERED)
     assert world.states()["a"] is HEALTHY
