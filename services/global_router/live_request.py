@@ -302,9 +302,15 @@ class LiveRequest:
             self.record.first_byte_at = now
             self.record.status = exchange.head.status
         self._committed = True
+        self._release_body()
         hop = self._life.hops.get(self.attempts.cluster)
         block = answer_block(self.record, hop, self.attempts.sent)
         exchange.commit(self.responder, block, without=_NOT_FOR_CLIENTS)
+
+    def _release_body(self) -> None:
+        """Let the prompt go: it is not sent again, and long streams must not use up the memory of replays."""
+        self._life.replay_bytes -= len(self._body)
+        self._body = self.responder.request.body = b""
 
     def _cancel(self, _effect: CancelAttempt, _now: Instant) -> None:
         if self._exchange is not None:

@@ -195,6 +195,22 @@ async def test_the_total_limit_is_504_and_cancels_upstream(body: dict[str, objec
         await eventually(lambda: rig.gateways["eu-a"].gone == 1, what="the upstream to be cancelled")
 
 
+async def test_a_stream_that_has_begun_keeps_no_prompt_in_memory(tmp_path: Path) -> None:
+    def stalls(_: Request, responder: Responder) -> None:
+        responder.start(200, EVENTS)
+        responder.write_nowait(FIRST)
+
+    async with running(tmp_path, timeouts=Timeouts(idle=ms(500))) as rig:
+        rig.gateways["eu-a"].script = stalls
+        pending = asyncio.ensure_future(rig.post({**STREAM, "x": "x" * 100_000}))  # noqa: TID251 -- awaited below
+        await eventually(
+            lambda: rig.router.life.live and next(iter(rig.router.life.live)).record.first_byte_at
+        )
+        assert rig.router.life.replay_bytes == 0
+        assert (await pending).content.startswith(FIRST)
+        assert rig.router.life.replay_bytes == 0
+
+
 async def test_a_silent_stream_ends_in_band_after_the_idle_limit(tmp_path: Path) -> None:
     def stalls(_: Request, responder: Responder) -> None:
         responder.start(200, EVENTS)

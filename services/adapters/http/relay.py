@@ -103,6 +103,10 @@ _RELAYING: Final = _State.RELAYING
 _ENDED: Final = _State.ENDED
 
 
+_SENT = UpstreamRequest(b"", b"", b"", b"")
+"""Stands for a request that is on its way, so that a long answer does not keep its prompt in memory."""
+
+
 class Exchange:
     """One request to one origin and its response. Public attributes are valid from response_ready on.
 
@@ -239,6 +243,7 @@ class Exchange:
         """Send the request."""
         self._connection = connection
         method, target, block, body = self._request
+        self._request = _SENT
         connection.parser.expect(head_only=method == b"HEAD")
         head = request_head(method, target, connection.authority, block, len(body))
         if len(body) <= _JOIN_BYTES_MAX:
