@@ -25,6 +25,13 @@ class DropReason(enum.Enum):
     SATURATED = "saturated"
     CONTEXT_TOO_LONG = "context_too_long"
     DEADLINE_EXCEEDED = "deadline_exceeded"
+    NO_ENDPOINTS = "no_endpoints"
+    QUEUE_FULL = "queue_full"
+    QUEUED_TOO_LONG = "queued_too_long"
+    EVICTED = "evicted"
+    SHUTTING_DOWN = "shutting_down"
+    CANCELLED = "cancelled"
+    CACHE_MISS = "cache_miss"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,13 +40,17 @@ class DoorReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StatusRow:
-    """How one reason looks on each wire. `should_retry` is None where the status alone says it."""
+    """How one reason looks on each wire. `should_retry` is None where the status alone says it.
+
+    `dropped` is the word of `x-llm-d-request-dropped-reason` (llm-d router), empty where the field has none.
+    """
 
     http: int
     grpc: int
     type: str
     code: str
     should_retry: bool | None = None
+    dropped: str = ""
 
 
 _INVALID = "invalid_request_error"
@@ -59,17 +63,40 @@ STATUS: dict[DropReason | DoorReason, StatusRow] = {
     DropReason.RESIDENCY_UNSATISFIABLE: StatusRow(
         503, GRPC_FAILED_PRECONDITION, "server_error", "residency_unsatisfiable", False
     ),
-    DropReason.NO_HEALTHY_CLUSTER: StatusRow(503, GRPC_UNAVAILABLE, "server_error", "no_healthy_cluster"),
-    DropReason.DRAINED: StatusRow(503, GRPC_UNAVAILABLE, "server_error", "drained"),
+    DropReason.NO_HEALTHY_CLUSTER: StatusRow(
+        503, GRPC_UNAVAILABLE, "server_error", "no_healthy_cluster", dropped="rejected-no-endpoints"
+    ),
+    DropReason.DRAINED: StatusRow(
+        503, GRPC_UNAVAILABLE, "server_error", "drained", dropped="rejected-shutting-down"
+    ),
     DropReason.REPORT_POLICY_MISMATCH: StatusRow(
         503, GRPC_UNAVAILABLE, "server_error", "report_policy_mismatch"
     ),
     DropReason.ATTEMPTS_EXHAUSTED: StatusRow(503, GRPC_UNAVAILABLE, "server_error", "attempts_exhausted"),
-    DropReason.SATURATED: StatusRow(429, GRPC_RESOURCE_EXHAUSTED, "requests", "saturated"),
+    DropReason.SATURATED: StatusRow(
+        429, GRPC_RESOURCE_EXHAUSTED, "requests", "saturated", dropped="rejected-saturated"
+    ),
     DropReason.CONTEXT_TOO_LONG: StatusRow(
         400, GRPC_INVALID_ARGUMENT, _INVALID, "context_length_exceeded", False
     ),
     DropReason.DEADLINE_EXCEEDED: StatusRow(504, GRPC_DEADLINE_EXCEEDED, "server_error", "deadline_exceeded"),
+    DropReason.NO_ENDPOINTS: StatusRow(
+        503, GRPC_UNAVAILABLE, "server_error", "no_endpoints", dropped="rejected-no-endpoints"
+    ),
+    DropReason.QUEUE_FULL: StatusRow(
+        429, GRPC_RESOURCE_EXHAUSTED, "requests", "queue_full", dropped="rejected-saturated"
+    ),
+    DropReason.QUEUED_TOO_LONG: StatusRow(
+        429, GRPC_RESOURCE_EXHAUSTED, "requests", "queued_too_long", dropped="rejected-ttl-expired"
+    ),
+    DropReason.EVICTED: StatusRow(429, GRPC_RESOURCE_EXHAUSTED, "requests", "evicted", dropped="evicted"),
+    DropReason.SHUTTING_DOWN: StatusRow(
+        503, GRPC_UNAVAILABLE, "server_error", "shutting_down", dropped="rejected-shutting-down"
+    ),
+    DropReason.CANCELLED: StatusRow(
+        503, GRPC_UNAVAILABLE, "server_error", "cancelled", dropped="rejected-context-cancelled"
+    ),
+    DropReason.CACHE_MISS: StatusRow(412, GRPC_FAILED_PRECONDITION, _INVALID, "cache_miss", False),
     DoorReason.INVALID_JSON: StatusRow(400, GRPC_INVALID_ARGUMENT, _INVALID, "invalid_json", False),
     DoorReason.INVALID_VALUE: StatusRow(400, GRPC_INVALID_ARGUMENT, _INVALID, "invalid_value", False),
     DoorReason.MISSING_PARAMETER: StatusRow(

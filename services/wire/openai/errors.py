@@ -14,6 +14,8 @@ from services.core.units import NS_PER_MS, NS_PER_S, Duration
 from services.wire.status import STATUS, DoorReason, StatusRow
 
 DROP_REASON_HEADER = "x-gir-drop-reason"
+FIELD_DROP_REASON_HEADER = "x-llm-d-request-dropped-reason"
+"""The field's own word for the same, so that gateways and dashboards made for other pickers read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ def error_answer(
     """
     row = STATUS[reason]
     headers = [("content-type", "application/json"), (DROP_REASON_HEADER, reason.value)]
+    if row.dropped:
+        headers.append((FIELD_DROP_REASON_HEADER, row.dropped))
     if row.should_retry is not None:
         headers.append(("x-should-retry", "true" if row.should_retry else "false"))
     if retry_after is not None:
