@@ -83,8 +83,16 @@ class Entry:
 
 def request_of(hand_off: HandOff) -> InferenceRequest:
     """Return the request a router handed over."""
-    tenant = Tenant(hand_off.tenant, Grants(residency=hand_off.allowed))
-    return InferenceRequest(hand_off.request_id, tenant, hand_off.model, hand_off.allowed)
+    grants = Grants(residency=hand_off.allowed, priority_ceiling=hand_off.priority)
+    tenant = Tenant(hand_off.tenant, grants)
+    return InferenceRequest(
+        hand_off.request_id,
+        tenant,
+        hand_off.model,
+        hand_off.allowed,
+        priority=hand_off.priority,
+        session=hand_off.session,
+    )
 
 
 def direct_request(request_id: RequestId, model: ModelName) -> InferenceRequest:

@@ -65,6 +65,8 @@ def signed_for(
             request.residency,
             now_ms + TOKEN_LIFETIME_MS,  # type: ignore[arg-type]  # `WallMs(…)` would be a call that does nothing
             deadline_ms,
+            request.priority,
+            request.session,
         )
     )
 

@@ -65,7 +65,10 @@ class HandOffKey:
 
 @value
 class HandOff:
-    """What tier 2 decided about one attempt. `deadline_ms` is the client's, None when it gave none."""
+    """What tier 2 decided about one attempt. `deadline_ms` is the client's, None when it gave none.
+
+    `priority` is within the tenant's ceiling; `session` is the client's word for a conversation, None for none.
+    """
 
     audience: ClusterId
     request_id: RequestId
@@ -74,6 +77,8 @@ class HandOff:
     allowed: ResidencyRule
     expires_at_ms: WallMs
     deadline_ms: WallMs | None = None
+    priority: int = 0
+    session: str | None = None
 
 
 def derive_key(kid: str, region_secret: bytes, cluster: ClusterId) -> HandOffKey:
@@ -108,6 +113,8 @@ class Signer:
             None if allowed is ANYWHERE else _residency_fields(allowed),
             hand_off.deadline_ms,
             hand_off.expires_at_ms,
+            hand_off.priority,
+            hand_off.session,
         )
         # `base64.urlsafe_b64encode` takes twice as long for the same.
         payload = b2a_base64(orjson.dumps(fields), newline=False).translate(_TO_URL)
@@ -181,7 +188,8 @@ def _residency(fields: Any) -> ResidencyRule:
 
 
 def _decode(payload: bytes) -> HandOff:
-    audience, request_id, tenant, model, residency, deadline_ms, expires_at_ms = orjson.loads(payload)
+    fields = orjson.loads(payload)
+    audience, request_id, tenant, model, residency, deadline_ms, expires_at_ms, priority, session = fields
     # The signature vouches for the names; calls of `ClusterId(…)` and its like would do nothing.
     return HandOff(
         audience,
@@ -191,4 +199,6 @@ def _decode(payload: bytes) -> HandOff:
         ANYWHERE if residency is None else _residency(residency),
         WallMs(int(expires_at_ms)),
         None if deadline_ms is None else WallMs(int(deadline_ms)),
+        int(priority),
+        session,
     )

@@ -33,6 +33,8 @@ def hand_off(allowed: ResidencyRule = ANYWHERE, deadline_ms: WallMs | None = Non
         allowed,
         WallMs(NOW + 30_000),
         deadline_ms,
+        priority=2,
+        session="chat-7",
     )
 
 
@@ -49,6 +51,7 @@ def test_a_signed_hand_off_is_believed_whole() -> None:
     assert entry().authenticate(sign(given, KEY), NOW) == given
     request = request_of(given)
     assert (request.request_id, request.tenant.id, request.model) == ("id", "acme", "m")
+    assert (request.priority, request.tenant.grants.priority_ceiling, request.session) == (2, 2, "chat-7")
     assert request.residency == request.tenant.grants.residency == EU_ONLY
 
 

@@ -30,10 +30,13 @@ def test_the_token_carries_the_request_and_lives_shorter_than_gateways_allow() -
     hop = HOPS.get("eu-a")
     assert hop is not None
     rule = ResidencyRule(frozenset({Jurisdiction("eu")}))
-    request = InferenceRequest(RequestId("r"), Tenant(TenantId("t"), Grants()), ModelName("m"), rule)
+    request = InferenceRequest(
+        RequestId("r"), Tenant(TenantId("t"), Grants()), ModelName("m"), rule, priority=-1
+    )
     key = derive_key("eu1", b"s" * 32, ClusterId("eu-a"))
     said = verify(hand_off_for(request, hop, NOW), {"eu1": key.secret}, ClusterId("eu-a"), NOW)
     assert (said.request_id, said.tenant, said.model, said.allowed) == ("r", "t", "m", rule)
+    assert (said.priority, said.session) == (-1, None)
     assert said.expires_at_ms == NOW + TOKEN_LIFETIME_MS
     assert TOKEN_LIFETIME_MS + CLOCK_LEEWAY_MS <= MAX_LIFETIME_MS
 

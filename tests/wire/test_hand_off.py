@@ -61,8 +61,10 @@ def refusal(token: str | None, keys: dict[str, bytes] | None = None, now_ms: int
     return caught.value.refusal
 
 
-@given(rules, st.none() | st.integers(0, 2**53))
-def test_what_was_signed_is_what_is_read(rule: ResidencyRule, deadline: int | None) -> None:
+@given(rules, st.none() | st.integers(0, 2**53), st.integers(-(2**31), 2**31), st.none() | names)
+def test_what_was_signed_is_what_is_read(
+    rule: ResidencyRule, deadline: int | None, priority: int, session: str | None
+) -> None:
     """verify(sign(x)) == x for every residency rule, and a rule never widens on the way."""
     said = HandOff(
         EU_A,
@@ -72,6 +74,8 @@ def test_what_was_signed_is_what_is_read(rule: ResidencyRule, deadline: int | No
         rule,
         WallMs(NOW + 1),
         None if deadline is None else WallMs(deadline),
+        priority,
+        session,
     )
     assert verify(sign(said, KEY), KEYS, EU_A, NOW) == said
 
