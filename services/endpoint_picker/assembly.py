@@ -30,6 +30,7 @@ from services.endpoint_picker.counters import Counters, picker_values
 from services.endpoint_picker.doors.grpc import PickerService
 from services.endpoint_picker.doors.http import HttpDoor
 from services.endpoint_picker.entry import Entry
+from services.endpoint_picker.lifecycle import Lifecycle
 from services.endpoint_picker.observe import Engine, Observer, ScrapeRules
 from services.endpoint_picker.pick import LocalScheduler
 from services.endpoint_picker.process import Bus, Doors, EndpointPicker
@@ -76,8 +77,9 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     )
     pool = UpstreamPool()
     timeouts = ExchangeTimeouts(settings.http.first_byte_ms, settings.http.idle_ms, settings.http.total_ms)
-    http = HttpDoor(entry, scheduler, observer, pool, clock, ids, timeouts)
-    grpc = PickerService(entry, scheduler, observer, clock, ids)
+    life = Lifecycle(scheduler, clock)
+    http = HttpDoor(entry, scheduler, life, observer, pool, clock, ids, timeouts)
+    grpc = PickerService(entry, scheduler, life, observer, clock, ids)
     options = ServerOptions(limits=RequestLimits(body_bytes=settings.http.body_max_bytes))
     bus = _bus(settings, shared, table, clock, counters)
     page = MetricsPage(

@@ -14,6 +14,7 @@ from services.adapters.http.upstream import ConnectionUser, Origin
 from services.core.outcomes import DropReason
 from services.core.pods.table import Pod
 from services.core.units import Duration
+from services.endpoint_picker.lifecycle import Running
 from services.endpoint_picker.outcomes import Outcome
 from services.endpoint_picker.pick import Pick
 from services.wire.http1.failures import (
@@ -52,7 +53,7 @@ class ForwardOwner(Protocol):
     def connect_failed(self, pod: Pod) -> None:
         """A pod could not be connected to."""
 
-    def move(self, pick: Pick, pod: Pod) -> None:
+    def move(self, request: Running, pod: Pod) -> None:
         """The request goes to another pod."""
 
     def ended(self, forward: "Forward", outcome: Outcome) -> None:
@@ -69,6 +70,7 @@ class Forward:
     """An `ExchangeListener` that commits whatever the pod answers. `hold` delays everything (a black hole)."""
 
     owner: ForwardOwner
+    request: Running
     pick: Pick
     upstream: UpstreamRequest
     responder: Responder
@@ -142,7 +144,7 @@ class Forward:
             if self.pick.fallbacks:
                 pod, *rest = self.pick.fallbacks
                 self.pick.fallbacks = tuple(rest)
-                self.owner.move(self.pick, pod)
+                self.owner.move(self.request, pod)
                 self.start()
                 return
             self._fail(

@@ -14,10 +14,11 @@ from services.adapters.grpc.metadata import hand_off as hand_off_in
 from services.adapters.grpc.server import Door
 from services.adapters.ports import Clock, Ids
 from services.core.inference import InferenceRequest, ModelName
-from services.core.outcomes import DropReason, Rejected
+from services.core.outcomes import DropReason
 from services.core.pods.table import Pod
 from services.core.units import Instant, seconds
 from services.endpoint_picker.entry import Entry, EntryRefusedError, direct_request, request_of
+from services.endpoint_picker.lifecycle import Dropped, Intake, Lifecycle, Running
 from services.endpoint_picker.observe import Observer
 from services.endpoint_picker.outcomes import Outcome
 from services.endpoint_picker.pick import LocalScheduler, Pick
@@ -43,6 +44,7 @@ _OUTCOMES = {
 
 @dataclass(slots=True)
 class _Open:
+    request: Running
     pick: Pick
     since: Instant
 
@@ -53,6 +55,7 @@ class PickerService:
 
     entry: Entry
     scheduler: LocalScheduler
+    life: Lifecycle
     observer: Observer
     clock: Clock
     ids: Ids
@@ -83,14 +86,19 @@ class PickerService:
             await refuse(context, error.reason, error.message, retry_after=error.retry_after)
         excluded = frozenset(request.excluded_endpoints)
         tried = [pod.id for pod in self.scheduler.table if pod.address in excluded]
-        now = self.clock.now()
-        picked = self.scheduler.pick(inference, now, tried=tried, verbose=request.explain)
-        if isinstance(picked, Rejected):
+        answer = _Answer(asyncio.get_running_loop().create_future())
+        running = self.life.start(Intake(inference, tried=tried, explain=request.explain), answer)
+        try:
+            picked = await answer.future
+        except asyncio.CancelledError:
+            self.life.end(running, Outcome.CANCELLED)
+            raise
+        if isinstance(picked, Dropped):
             await refuse(context, picked.reason, picked.message, retry_after=picked.retry_after)
         pick_id = self.ids.request_id()
         if len(self._open) >= PICKS_MAX:
             self._release(next(iter(self._open)))
-        self._open[pick_id] = _Open(picked, now)
+        self._open[pick_id] = _Open(running, picked, self.clock.now())
         return picker_pb2.PickResponse(
             pick_id=pick_id,
             request_id=inference.request_id,
@@ -114,7 +122,7 @@ class PickerService:
                 pods = (found.pick.pod, *found.pick.fallbacks)
                 failed = next((pod for pod in pods if pod.address == request.address), found.pick.pod)
                 self.observer.apply(self.scheduler.table.connect_failed(failed.id, self.clock.now()))
-            self.scheduler.complete(found.pick, outcome)
+            self.life.end(found.request, outcome)
         return picker_pb2.CompleteResponse()
 
     def expire(self, now: Instant) -> None:
@@ -127,7 +135,7 @@ class PickerService:
 
     def _release(self, pick_id: str) -> None:
         self.scheduler.counters.expired_picks += 1
-        self.scheduler.complete(self._open.pop(pick_id).pick, Outcome.CANCELLED)
+        self.life.end(self._open.pop(pick_id).request, Outcome.CANCELLED)
 
     def _inference(self, request: picker_pb2.PickRequest, hand_off: HandOff | None) -> InferenceRequest:
         if hand_off is None:
@@ -145,6 +153,21 @@ class PickerService:
                     "The hand-off token is for another model than the one asked for.",
                 )
         return decode_pick(request, plain.request_id, plain.tenant, plain.residency)
+
+
+@dataclass(slots=True, eq=False)
+class _Answer:
+    """Hands the life cycle's call-back to a coroutine."""
+
+    future: asyncio.Future[Pick | Dropped]
+
+    def picked(self, _request: Running, pick: Pick, _body: bytes) -> None:
+        if not self.future.done():
+            self.future.set_result(pick)
+
+    def dropped(self, dropped: Dropped) -> None:
+        if not self.future.done():
+            self.future.set_result(dropped)
 
 
 def _endpoint(pod: Pod) -> picker_pb2.PickedEndpoint:

@@ -13,12 +13,13 @@ from services.adapters.http.responder import Responder
 from services.adapters.http.upstream import Origin
 from services.adapters.ports import Clock, Ids
 from services.core.inference import InferenceRequest
-from services.core.outcomes import DropReason, Rejected
+from services.core.outcomes import DropReason
 from services.core.pods.table import Pod
 from services.core.units import Duration, WallMs
 from services.endpoint_picker.addresses import split
 from services.endpoint_picker.doors.forward import Forward, Pool
 from services.endpoint_picker.entry import Entry, EntryRefusedError, direct_request, request_of
+from services.endpoint_picker.lifecycle import Dropped, Intake, Lifecycle, Running
 from services.endpoint_picker.observe import Observer
 from services.endpoint_picker.outcomes import Outcome
 from services.endpoint_picker.pick import LocalScheduler, Pick
@@ -52,12 +53,14 @@ class HttpDoor:
 
     entry: Entry
     scheduler: LocalScheduler
+    life: Lifecycle
     observer: Observer
     pool: Pool
     clock: Clock
     ids: Ids
     timeouts: ExchangeTimeouts
     _running: set[Forward] = field(default_factory=set)
+    waiting: set["_Waiting"] = field(default_factory=set)
     _held: list[Callable[[], None]] = field(default_factory=list)
     _origins: dict[str, Origin] = field(default_factory=dict)
     _dark: bool = False
@@ -118,6 +121,8 @@ class HttpDoor:
     def cancel_all(self) -> None:
         """Give up every running forward without an answer."""
         self._held.clear()
+        for waiting in tuple(self.waiting):
+            waiting.give_up()
         for forward in tuple(self._running):
             forward.stop()
             self.ended(forward, Outcome.CANCELLED)
@@ -138,15 +143,8 @@ class HttpDoor:
         except BadBodyError as error:
             self._answer(responder, error_answer(error.reason, error.message, param=error.param))
             return
-        picked = self.scheduler.pick(inference, self.clock.now())
-        if isinstance(picked, Rejected):
-            self.refuse(responder, picked.reason, picked.message, picked.retry_after)
-            return
-        forward = Forward(
-            self, picked, self._upstream(request, path), responder, self._timeouts(hand_off, now_ms)
-        )
-        self._running.add(forward)
-        forward.start()
+        waiting = _Waiting(self, responder, self._upstream(request, path), self._timeouts(hand_off, now_ms))
+        waiting.begin(Intake(inference, request.body))
 
     def _enter(self, request: Request, now_ms: WallMs) -> HandOff | None:
         hand_off = self._authenticate(request, now_ms)
@@ -196,6 +194,14 @@ class HttpDoor:
 
     # ForwardOwner
 
+    def forward(self, forward: Forward) -> None:
+        """Run a forward; what was picked in the dark waits for the light."""
+        self._running.add(forward)
+        if self._dark:
+            self._held.append(forward.start)
+        else:
+            forward.start()
+
     def origin(self, pod: Pod) -> Origin:
         """Return where a pod listens."""
         origin = self._origins.get(pod.id)
@@ -207,14 +213,14 @@ class HttpDoor:
         """Take the pod out at once."""
         self.observer.apply(self.scheduler.table.connect_failed(pod.id, self.clock.now()))
 
-    def move(self, pick: Pick, pod: Pod) -> None:
+    def move(self, request: Running, pod: Pod) -> None:
         """Count the request on another pod."""
-        self.scheduler.move(pick, pod)
+        self.life.move(request, pod)
 
     def ended(self, forward: Forward, outcome: Outcome) -> None:
         """Forget a forward and free its pod's place."""
         self._running.discard(forward)
-        self.scheduler.complete(forward.pick, outcome)
+        self.life.end(forward.request, outcome)
 
     def refuse(
         self,
@@ -233,6 +239,45 @@ class HttpDoor:
     def _answer(responder: Responder, answer: ErrorAnswer) -> None:
         headers = [(name.encode(), value.encode()) for name, value in answer.headers]
         responder.respond(answer.status, headers, answer.body)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A request that has no pod yet; it becomes a forward or is refused."""
+
+    door: HttpDoor
+    responder: Responder
+    upstream: UpstreamRequest
+    timeouts: ExchangeTimeouts
+    request: Running | None = None
+
+    def begin(self, intake: Intake) -> None:
+        """Ask for a pod; the answer may come at once."""
+        self.door.waiting.add(self)
+        self.responder.on_disconnect = self.give_up
+        self.request = self.door.life.start(intake, self)
+
+    def give_up(self) -> None:
+        """Nobody waits for the answer any more."""
+        self.door.waiting.discard(self)
+        if self.request is not None:
+            self.door.life.end(self.request, Outcome.CANCELLED)
+
+    # Answer
+
+    def picked(self, request: Running, pick: Pick, body: bytes) -> None:
+        """Send the request to its pod."""
+        self.door.waiting.discard(self)
+        self.door.forward(
+            Forward(
+                self.door, request, pick, self.upstream._replace(body=body), self.responder, self.timeouts
+            )
+        )
+
+    def dropped(self, dropped: Dropped) -> None:
+        """Tell the caller."""
+        self.door.waiting.discard(self)
+        self.door.refuse(self.responder, dropped.reason, dropped.message, dropped.retry_after)
 
 
 def _handed_over(request: Request, hand_off: HandOff) -> InferenceRequest:
