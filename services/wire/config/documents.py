@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from services.wire.config.field_types import Kind
 from services.wire.config.kinds import API_VERSION, Fleet, Tenant, TokenKeys
-from services.wire.config.problems import Problem, Severity, path_text, value_text
+from services.wire.config.problems import Problem, Severity, value_text
 from services.wire.config.routing_policy import RoutingPolicy
+from services.wire.config.rules import findings
 from services.wire.config.site import Site
 from services.wire.config.yaml_reader import YamlError, read_yaml
 
@@ -148,29 +149,7 @@ def _document(file: str, document: int, tree: Any, problems: list[Problem]) -> K
     try:
         return kind.model_validate(tree, by_alias=True, by_name=False)
     except ValidationError as error:
-        for item in error.errors(include_url=False, include_context=False):
-            missing = item["type"] == "missing"
-            value = "(missing)" if missing else value_text(item["input"])
-            problems.append(
-                Problem(file, document, path_text(item["loc"]), value, _rule(item["type"], item["msg"]))
-            )
+        problems.extend(
+            Problem(file, document, found.path, found.value, found.rule) for found in findings(error)
+        )
         return None
-
-
-_RULES: Mapping[str, str] = {
-    "missing": "is required",
-    "extra_forbidden": "is not a field of this kind",
-    "bool_type": "must be true or false",
-    "float_type": "must be a number",
-    "finite_number": "must be a finite number",
-    "int_type": "must be a whole number",
-    "model_type": "must be a mapping",
-    "string_type": "must be text",
-    "tuple_type": "must be a list",
-}
-"""Pydantic's words where they speak of Python types rather than of the file."""
-
-
-def _rule(kind: str, message: str) -> str:
-    known = _RULES.get(kind)
-    return known or message.removeprefix("Value error, ").replace("Input should be", "must be", 1)
