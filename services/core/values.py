@@ -6,13 +6,13 @@ makes some fifteen. mypy refuses an assignment to a field all the same. Values t
 snapshots make stay plain frozen dataclasses.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
 
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
     """Make `cls` a dataclass with slots, equality and hash over its fields, none of which is ever assigned."""
     return dataclass(slots=True, unsafe_hash=True)(cls)

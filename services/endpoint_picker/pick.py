@@ -4,7 +4,7 @@
 each pick until it ends. Doors call it; it opens no socket and takes time as an argument.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from services.core.fleet import Candidate, FleetSnapshot, HealthState, LoadReport, PodState
@@ -17,6 +17,7 @@ from services.core.pods.table import Pod, PodTable, Serving
 from services.core.scheduling.decide import decide, explain
 from services.core.scheduling.prepare import Prepared, prepare
 from services.core.scheduling.profile import ENDPOINTS
+from services.core.scheduling.signals import NO_SIGNALS, Signals
 from services.core.units import Instant, ms
 from services.endpoint_picker.counters import Counters
 from services.endpoint_picker.outcomes import Outcome
@@ -64,14 +65,30 @@ class LocalScheduler:
     _own: dict[str, int] = field(default_factory=dict)
 
     def pick(
-        self, request: InferenceRequest, now: Instant, *, tried: Collection[str] = (), verbose: bool = False
+        self,
+        request: InferenceRequest,
+        now: Instant,
+        *,
+        signals: Signals = NO_SIGNALS,
+        among: Collection[str] | None = None,
+        tried: Collection[str] = (),
+        verbose: bool = False,
     ) -> Pick | Rejected:
         """Return a pick, counted as in flight until `complete`, or why there is none.
 
-        `tried` are ids of pods that the request already failed on. `verbose` explains every candidate.
+        `among` are ids of the only pods that the caller can reach (None: all; see `at_addresses`), `tried`
+        those that the request already failed on. `verbose` explains every candidate.
         """
         choose = explain if verbose else decide
-        decision = choose(self._current(now), request, now, tried=tried, in_flight=self._own)
+        decision = choose(
+            self._current(now),
+            request,
+            now,
+            signals=signals,
+            among=among,
+            tried=tried,
+            in_flight=self._own,
+        )
         if isinstance(decision, Rejected):
             self.counters.rejections[decision.reason.value] += 1
             return decision
@@ -80,6 +97,15 @@ class LocalScheduler:
         self._count(pod, 1)
         self.counters.picks += 1
         return Pick(request, pod, tuple(table[name] for name in decision.fallbacks), decision.explanation)
+
+    def at_addresses(self, addresses: Iterable[str]) -> frozenset[str]:
+        """Return the ids of the pods at `addresses`, each `host:port`, or `host` for every port of it."""
+        wanted = frozenset(addresses)
+        return frozenset(
+            pod.id
+            for pod in self.table
+            if pod.address in wanted or pod.address.rpartition(":")[0].strip("[]") in wanted
+        )
 
     def move(self, pick: Pick, pod: Pod) -> None:
         """The request goes to a fallback instead."""

@@ -56,6 +56,7 @@ _UNAVAILABLE: Final = 503
 _UNABLE: Final = frozenset(
     reason.value.encode()
     for reason in (
+        DropReason.NO_ENDPOINTS,
         DropReason.NO_HEALTHY_CLUSTER,
         DropReason.RESIDENCY_UNSATISFIABLE,
         DropReason.REPORT_POLICY_MISMATCH,

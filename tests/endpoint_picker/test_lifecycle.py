@@ -71,5 +71,5 @@ def test_a_request_that_moves_counts_where_it_is() -> None:
 def test_a_drop_ends_the_request() -> None:
     found, heard = life(0), Heard()
     running = found.start(intake(), heard)
-    assert [drop.reason for drop in heard.drops] == [DropReason.NO_HEALTHY_CLUSTER]
+    assert [drop.reason for drop in heard.drops] == [DropReason.NO_ENDPOINTS]
     assert (running.ended, found.running, heard.picks) == (True, 0, [])

@@ -156,8 +156,8 @@ def test_new_readings_are_laid_out_at_most_every_twenty_milliseconds_and_moves_a
 
 def test_refusals() -> None:
     us_only = ResidencyRule(allow_jurisdictions=frozenset({Jurisdiction("us")}))
-    assert refused(scheduler()) is DropReason.NO_HEALTHY_CLUSTER
-    assert refused(scheduler(IDLE), model=ModelName("other")) is DropReason.NO_HEALTHY_CLUSTER
+    assert refused(scheduler()) is DropReason.NO_ENDPOINTS
+    assert refused(scheduler(IDLE), model=ModelName("other")) is DropReason.NO_ENDPOINTS
     assert refused(scheduler(IDLE), residency=us_only) is DropReason.RESIDENCY_UNSATISFIABLE
     full = scheduler(EngineReading("vllm", 50, 50, 1.0))
     assert refused(full, priority=-1) is DropReason.SATURATED
@@ -172,7 +172,7 @@ def test_failed_and_draining_pods_are_never_picked() -> None:
     assert {picked(found, number, at(2)).pod.id for number in range(5)} == {"p1"}
     found.table["p1"].draining = True
     found.table.tick(at(3))
-    assert refused(found, at(4)) is DropReason.NO_HEALTHY_CLUSTER
+    assert refused(found, at(4)) is DropReason.NO_ENDPOINTS
     for _ in range(2):
         found.table.read("p0", IDLE, at(5))
     found.table["p0"].draining = True
@@ -203,7 +203,7 @@ def test_an_explained_pick_says_why_of_every_pod() -> None:
     assert isinstance(pick, Pick)
     assert [(verdict.candidate, verdict.reason) for verdict in pick.explanation.verdicts] == [
         ("p0", None),
-        ("p1", DropReason.NO_HEALTHY_CLUSTER),
+        ("p1", DropReason.NO_ENDPOINTS),
     ]
 
 

@@ -19,8 +19,9 @@ from services.core.scheduling.pickers import Choice, Excluded, max_score, score,
 from services.core.scheduling.plan import Plan
 from services.core.scheduling.prepare import Prepared
 from services.core.scheduling.profile import Picker
-from services.core.scheduling.refusals import MESSAGES, RETRY_AFTER, STALE_POLICY_MESSAGE
+from services.core.scheduling.refusals import RETRY_AFTER, STALE_POLICY_MESSAGE
 from services.core.scheduling.scorers import InFlight
+from services.core.scheduling.signals import NO_SIGNALS, Signals
 from services.core.units import Instant, since
 
 NOBODY: Excluded = {}
@@ -52,15 +53,19 @@ def decide(
     tried: Collection[str] = (),
     may_try: Callable[[str], bool] = no_trials,
     policy_confirmed_at: Instant | None = None,
+    signals: Signals = NO_SIGNALS,
+    among: Collection[str] | None = None,
     in_flight: InFlight = NOTHING_SENT,
+    in_flight_tokens: InFlight = NOTHING_SENT,
 ) -> Decision:
     """Return where `request` goes, or why it goes nowhere.
 
     `excluded`: candidates that left since the snapshot (or are under back-pressure for this request),
     with why; `tried`: those earlier attempts went to. `may_try` says whether a cluster on probation has
     a trial free (the larger of 3 concurrent and 1 % of traffic); the caller counts. `policy_confirmed_at`:
-    when the policy was last known to be current; None when it cannot age. `in_flight`: own requests per
-    candidate since its last scrape (tier 1).
+    when the policy was last known to be current; None when it cannot age. In tier 1, `signals` is what is
+    known of the request, `among` the only ids to pick from (None: all), `in_flight` own requests per
+    candidate since its last scrape and `in_flight_tokens` own prompt tokens it is working on.
     """
     model = prepared.resolve(request)
     if model is None:
@@ -74,6 +79,8 @@ def decide(
     plan = prepared.plan(model, rule, sheddable=request.priority < 0)
     if plan.refused_at is not None:
         return _rejected(prepared, request, _reason_of(plan.refused_at, request))
+    if among is not None:
+        excluded = _only(plan, among, excluded)
     points = words(request.request_id)
     choice: Choice | None
     if prepared.profile.picker is _WEIGHTED_DRAW:
@@ -98,10 +105,18 @@ def decide(
     return Routed(choice.target, choice.fallbacks, explanation)
 
 
+def _only(plan: Plan, among: Collection[str], excluded: Excluded) -> Excluded:
+    """Return `excluded` with every member that is not `among` those a caller's data plane can reach."""
+    names = (member.candidate.id for member in plan.members)
+    return {**dict.fromkeys((n for n in names if n not in among), DropReason.NO_HEALTHY_CLUSTER), **excluded}
+
+
 def _rejected(prepared: Prepared, request: InferenceRequest, reason: DropReason) -> Rejected:
+    words = prepared.profile.words
+    reason = words.reason(reason)
     explanation = Explanation(request.request_id, prepared.snapshot.version, prepared.revision, ())
     return Rejected(
-        reason, MESSAGES[reason].format(model=request.model), explanation, RETRY_AFTER.get(reason)
+        reason, words.messages[reason].format(model=request.model), explanation, RETRY_AFTER.get(reason)
     )
 
 
@@ -130,7 +145,10 @@ def explain(
     tried: Collection[str] = (),
     may_try: Callable[[str], bool] = no_trials,
     policy_confirmed_at: Instant | None = None,
+    signals: Signals = NO_SIGNALS,
+    among: Collection[str] | None = None,
     in_flight: InFlight = NOTHING_SENT,
+    in_flight_tokens: InFlight = NOTHING_SENT,
 ) -> Decision:
     """Return the same decision with a verdict on every candidate of the snapshot, in its order."""
     decision = decide(
@@ -141,12 +159,18 @@ def explain(
         tried=tried,
         may_try=may_try,
         policy_confirmed_at=policy_confirmed_at,
+        signals=signals,
+        among=among,
         in_flight=in_flight,
+        in_flight_tokens=in_flight_tokens,
     )
     model = prepared.resolve(request)
     if model is None:
         verdicts = tuple(Verdict(c.id, DropReason.MODEL_NOT_FOUND) for c in prepared.snapshot.candidates)
     else:
+        if among is not None:
+            plan = prepared.plan(model, request.residency, sheddable=request.priority < 0)
+            excluded = _only(plan, among, excluded)
         verdicts = _verdicts(prepared, request, model, excluded, tried, in_flight)
     explanation = replace(decision.explanation, verdicts=verdicts)
     if isinstance(decision, Routed):
@@ -179,6 +203,8 @@ def _verdicts(
         reason = _removed(member, candidate.id in planned)
         weight = plan.near[0].share(candidate.id) if plan.near else 0.0
         note = candidate.state.value
+        if reason is not None:
+            reason = prepared.profile.words.reason(reason)
         return Verdict(candidate.id, reason, weight, int(member.level), scores.get(candidate.id, ()), note)
 
     def _removed(member: Member, kept: bool) -> DropReason | None:

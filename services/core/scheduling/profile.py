@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass
 
 from services.core.fleet import HealthState
+from services.core.scheduling.refusals import OF_CLUSTERS, OF_ENDPOINTS, Words
 from services.core.scheduling.scorers import SCORERS
 
 
@@ -27,13 +28,14 @@ class SchedulingProfile:
     profile, because nothing has ever vouched for such a candidate. `panic_needs_dead_fleet`: whether
     that requires that no candidate at all is alive (tier 2: one living cluster proves that this
     router's eyes are sound), or only none of those eligible (tier 1: pods of other models prove
-    nothing).
+    nothing). `words` are those it refuses with.
     """
 
     picker: Picker
     scorers: tuple[tuple[str, float], ...] = ()
     revived: frozenset[HealthState] = frozenset()
     panic_needs_dead_fleet: bool = True
+    words: Words = OF_CLUSTERS
 
     def __post_init__(self) -> None:
         """Refuse scorers that do not exist and weights that would invert them."""
@@ -63,5 +65,6 @@ ENDPOINTS = SchedulingProfile(
     scorers=(("queue", 2.0), ("kv_use", 2.0)),
     revived=frozenset((HealthState.STALE,)),
     panic_needs_dead_fleet=False,
+    words=OF_ENDPOINTS,
 )
 """Tier 1: weights are the field's defaults; an endpoint with old metrics is better than no endpoint."""

@@ -103,7 +103,7 @@ async def test_refusals_have_their_codes_and_reasons() -> None:
         assert await refused(stub.Pick(ask(model="other"), metadata=good)) == unauthenticated
         assert await refused(stub.Pick(ask(), metadata=good)) == (
             grpc.StatusCode.UNAVAILABLE,
-            "no_healthy_cluster",
+            "no_endpoints",
         )
         assert await refused(stub.Pick(ask(), metadata=((HAND_OFF, token(allowed=US_ONLY)),))) == (
             grpc.StatusCode.FAILED_PRECONDITION,

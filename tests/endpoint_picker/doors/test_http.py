@@ -119,7 +119,7 @@ async def test_an_expired_deadline_is_not_begun_and_a_near_one_ends_the_wait() -
 async def test_no_pod_at_all_is_503_and_not_429() -> None:
     async with cluster_of(0) as cluster:
         answer = await cluster.post(chat())
-        assert refusal(answer) == (503, "no_healthy_cluster")
+        assert refusal(answer) == (503, "no_endpoints")
         assert int(answer.headers["retry-after"]) >= 1
 
 
@@ -296,7 +296,7 @@ async def test_a_handed_over_model_that_this_cluster_does_not_serve_may_be_serve
         asked = chat(model="no-such")
         assert refusal(await cluster.post(asked, token(model=ModelName("no-such")))) == (
             503,
-            "no_healthy_cluster",
+            "no_endpoints",
         )
 
 
