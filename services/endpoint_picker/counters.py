@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from services.adapters import metric_names as names
+from services.adapters.metric_names import picker as names
 from services.adapters.ports import BusPublisher
 from services.adapters.telemetry.prometheus import Value
 from services.core.fleet import PodState

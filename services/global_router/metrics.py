@@ -5,7 +5,7 @@ Nothing is counted here. Labels come from closed sets or from policy, never from
 
 from collections.abc import Iterable
 
-from services.adapters import metric_names as names
+from services.adapters.metric_names import router as names
 from services.adapters.ports import Clock
 from services.adapters.telemetry.prometheus import Value
 from services.core.units import NS_PER_S

@@ -5,7 +5,8 @@ from pathlib import Path
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.adapters import metric_names as names
+from services.adapters.metric_names import router as names
+from services.adapters.metric_names.catalogue import METRICS
 from services.adapters.memory.bus import MemoryBus
 from services.adapters.memory.clock import VirtualClock
 from services.adapters.memory.store import MemoryFleetStore, MemoryStoreServer
@@ -58,7 +59,7 @@ def test_a_projectors_values_are_all_in_the_closed_list() -> None:
     store = MemoryFleetStore(MemoryStoreServer(clock))
     projector = Projector(bus.reader(PROJECTED_TOPICS), store, bus.publisher(), clock)
     values = list(projector_values(projector))
-    assert {value.name for value in values} <= set(names.METRICS)
-    assert all(len(value.labels) == len(names.METRICS[value.name].labels) for value in values)
+    assert {value.name for value in values} <= set(METRICS)
+    assert all(len(value.labels) == len(METRICS[value.name].labels) for value in values)
     assert {value.value for value in values if value.name == names.PROJECTOR_RECORDS} == {0}
     assert {value.value for value in values if value.name == names.PROJECTOR_READY} == {False}

@@ -9,23 +9,40 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
-from services.adapters.metric_names import METRICS, Kind
+from services.adapters.metric_names.catalogue import METRICS
+from services.adapters.metric_names.spec import Kind
+from services.adapters.telemetry.histogram import Histogram
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class Value(NamedTuple):
-    """One value of a metric; `labels` are in the order that the closed list declares."""
+    """One value of a metric; `labels` are in the order that the closed list declares.
+
+    A histogram's value is a `Histogram`, any other metric's a number.
+    """
 
     name: str
-    value: float
+    value: float | Histogram
     labels: tuple[str, ...] = ()
 
 
 ValueSource = Callable[[], Iterable[Value]]
+
+
+_FAMILIES = {
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+}
 
 
 class MetricsPage:
@@ -50,13 +67,17 @@ class _Collector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return one family per name."""
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily] = {}
         for source in self._sources:
             for name, value, labels in source():
                 family = families.get(name)
                 if family is None:
                     spec = METRICS[name]
-                    kind = CounterMetricFamily if spec.kind is Kind.COUNTER else GaugeMetricFamily
-                    family = families[name] = kind(name, spec.what, labels=spec.labels)
-                family.add_metric(labels, value)
+                    family = families[name] = _FAMILIES[spec.kind](name, spec.what, labels=spec.labels)
+                if isinstance(value, Histogram) and isinstance(family, HistogramMetricFamily):
+                    family.add_metric(labels, value.cumulative(), value.total)
+                elif not isinstance(value, Histogram) and not isinstance(family, HistogramMetricFamily):
+                    family.add_metric(labels, value)
+                else:
+                    raise TypeError(f"{name} is a {METRICS[name].kind.value}; its value is {value!r}")
         return families.values()

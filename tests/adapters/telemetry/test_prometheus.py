@@ -2,7 +2,9 @@
 
 import pytest
 
-from services.adapters import metric_names as names
+from services.adapters.metric_names import field
+from services.adapters.metric_names import picker as names
+from services.adapters.telemetry.histogram import Histogram
 from services.adapters.telemetry.prometheus import MetricsPage, Value
 
 
@@ -35,3 +37,27 @@ def test_values_of_one_name_from_several_sources_are_one_family() -> None:
 def test_a_name_outside_the_closed_list_is_refused() -> None:
     with pytest.raises(KeyError):
         MetricsPage([lambda: [Value("gir_invented_total", 1)]]).render()
+
+
+def test_a_histogram_is_rendered_cumulatively() -> None:
+    found = Histogram((0.1, 1.0))
+    for value in (0.05, 0.1, 0.5, 3.0):
+        found.observe(value)
+    (name, *_) = field.SCHEDULER_SECONDS.names
+    text = MetricsPage([lambda: [Value(name, found)]]).render().decode()
+    assert f"# TYPE {name} histogram" in text
+    assert [line.rpartition(" ")[2] for line in text.splitlines() if "_bucket" in line] == [
+        *("2.0", "3.0", "4.0")
+    ]
+    assert f"{name}_sum 3.65" in text
+    assert f"{name}_count 4.0" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(names.PICKER_PICKS, Histogram((1.0,))), (field.SCHEDULER_SECONDS.names[0], 1.0)],
+    ids=["a histogram for a counter", "a number for a histogram"],
+)
+def test_a_value_of_another_kind_is_refused(name: str, value: float | Histogram) -> None:
+    with pytest.raises(TypeError, match=name):
+        MetricsPage([lambda: [Value(name, value)]]).render()
