@@ -130,7 +130,7 @@ class Publisher:
             await self.clock.sleep(LOOK_EVERY)
 
     def _say(self, standing: Standing, sent: _Sent, now: Instant) -> None:
-        pools = pool_reports(self.table, self.pools, draining=self.draining)
+        pools = pool_reports(self.table, self.pools, draining=self.draining, now=now)
         if report_due(sent.pools, sent.pools_at, pools, now):
             sent.pools, sent.pools_at = pools, now
             self.standing, report_id = fencing.next_id(standing)

@@ -21,11 +21,25 @@ class BucketCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenTotals:
+    """What a server has counted since its start: tokens in, tokens out, and what prefix caching was asked and met.
+
+    `prefix_queries` and `prefix_hits` share one unit, tokens or blocks as the engine counts.
+    """
+
+    prompt: float | None = None
+    generation: float | None = None
+    prefix_queries: float | None = None
+    prefix_hits: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineReading:
     """One pod's load. `kv_use` is 0..1; `kv_blocks` and `block_tokens` are sizes of the KV cache.
 
-    Data-parallel ranks are already merged (waiting and running summed, KV the maximum). `missing` names the
-    metrics a picker needs and this page lacks, as the engine spells them.
+    Data-parallel ranks are already merged (waiting and running summed, KV the maximum). `max_adapters` bounds
+    the adapters named; of an engine that names none it is the number of free slots. `missing` names the metrics
+    a picker needs and this page lacks, as the engine spells them; what an engine never publishes is not missing.
     """
 
     engine: str
@@ -39,6 +53,7 @@ class EngineReading:
     kv_blocks: int | None = None
     block_tokens: int | None = None
     ttft: BucketCounts | None = None
+    totals: TokenTotals | None = None
     missing: tuple[str, ...] = ()
 
 

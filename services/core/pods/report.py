@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from services.core.fleet import PodRecord, PodState, PoolReport
 from services.core.inference import ModelName
 from services.core.pods.reading import pod_saturation
+from services.core.pods.starting import ORDER
 from services.core.pods.table import Pod, PodTable
 from services.core.pods.ttft import merge, quantile_ms
 from services.core.units import NS_PER_MS, Duration, Instant, WallMs, ms, seconds
@@ -27,20 +28,29 @@ LEAST_LOAD = 10
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """A declared pool: pods that serve the same models."""
+    """A declared pool: pods that serve the same models.
+
+    `start_takes` is the declared length of a pod's whole start, used until starts have been measured.
+    """
 
     name: str
     models: tuple[ModelName, ...]
     tier: str = ""
+    start_takes: Duration | None = None
 
 
-def pool_reports(table: PodTable, pools: Iterable[PoolSpec], *, draining: bool) -> tuple[PoolReport, ...]:
-    """Return the report of every (pool, model)."""
-    return tuple(_report(table, pool, model, draining) for pool in pools for model in pool.models)
+def pool_reports(
+    table: PodTable, pools: Iterable[PoolSpec], *, draining: bool, now: Instant | None = None
+) -> tuple[PoolReport, ...]:
+    """Return the report of every (pool, model); without `now` none says when its warming pods will be ready."""
+    return tuple(_report(table, pool, model, draining, now) for pool in pools for model in pool.models)
 
 
-def _report(table: PodTable, pool: PoolSpec, model: ModelName, draining: bool) -> PoolReport:
-    pods = table.in_pool(pool.name)
+def _report(
+    table: PodTable, pool: PoolSpec, model: ModelName, draining: bool, now: Instant | None
+) -> PoolReport:
+    # A pod that is being deleted is no part of what the pool has: a rolling update is not a shortage.
+    pods = [pod for pod in table.in_pool(pool.name) if not pod.terminating]
     ready = table.ready(pool.name)
     # A reading is load only while it is current; a stale pod serves, and its load is unknown.
     readings = [pod.reading for pod in ready if pod.reading is not None and pod.state is not PodState.STALE]
@@ -66,8 +76,31 @@ def _report(table: PodTable, pool: PoolSpec, model: ModelName, draining: bool) -
         engine=next((reading.engine for reading in readings), ""),
         tier=pool.tier,
         warming_endpoints=sum(pod.state is PodState.WARMING for pod in pods),
+        warming_eta_ms=None if now is None else warming_eta_ms(table, pool, now),
         draining=draining,
     )
+
+
+def warming_eta_ms(table: PodTable, pool: PoolSpec, now: Instant) -> int | None:
+    """Return when the first of the pool's warming pods will be ready, in milliseconds from `now`; None when unknown."""
+    etas = [
+        eta
+        for pod in table.in_pool(pool.name)
+        if pod.state is PodState.WARMING and (eta := _start_left(table, pool, pod, now)) is not None
+    ]
+    return min(etas) // NS_PER_MS if etas else None
+
+
+def _start_left(table: PodTable, pool: PoolSpec, pod: Pod, now: Instant) -> Duration | None:
+    times = table.starts.get(pool.name)
+    if pod.phase in ORDER and times is not None:
+        measured = times.remaining(pod.phase, Duration(now - pod.phase_since))
+        if measured is not None:
+            return measured
+    begun = pod.starting_since if pod.phase in ORDER else pod.since
+    if pool.start_takes is None or now - begun > pool.start_takes:
+        return None
+    return Duration(pool.start_takes - (now - begun))
 
 
 def _sum(values: Sequence[int | None], count: int) -> int | None:

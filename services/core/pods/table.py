@@ -1,6 +1,8 @@
-"""The table of pods: scrape results and connect failures in, states and log-worthy moves out.
+"""The table of pods: declared sets, scrape results and connect failures in, states and log-worthy moves out.
 
-Laws. A pod that never answered is WARMING. Three refused scrapes in a row make FAILED, a connect failure on
+Laws. A pod that left the declared set vanishes at once and its row counts on by itself; one that stays keeps
+its row. Terminating pods are DRAINING; one that its orchestrator calls not ready is WARMING during its start
+and FAILED after, and is never picked. A pod that never answered is WARMING. Three refused scrapes in a row make FAILED, a connect failure on
 the request path makes EXCLUDED, metrics older than 2 s make STALE; each of these ends with two good scrapes
 in a row, so that a single lost scrape moves nothing and a flapping server stays out. A version or page that
 lacks a needed metric is DEGRADED, which still serves. DRAINING is declared from outside. Every move is
@@ -8,11 +10,21 @@ returned exactly once. Time is an argument; scraping, logging and scoring are el
 """
 
 import enum
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from services.core.fleet import PodState
+from services.core.pods.discovered import (
+    DiscoveredEndpoint,
+    MembershipEffect,
+    PodAdded,
+    PodChanged,
+    PodContested,
+    PodRemoved,
+    StartPhase,
+)
 from services.core.pods.reading import EngineIdentity, EngineReading
+from services.core.pods.starting import ORDER, StartTimes
 from services.core.pods.ttft import TtftWindow
 from services.core.units import Duration, Instant, seconds
 
@@ -74,7 +86,7 @@ class SignalMoved:
     present: bool
 
 
-PodEffect = PodMoved | SignalMoved
+PodEffect = PodMoved | SignalMoved | MembershipEffect
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +94,9 @@ class Pod:
     """One pod's row. `in_flight` and `since_reading` are kept by the picker, in both directions.
 
     `since_reading` is what this picker added to (or took from) the pod's load since `reading` was made; it
-    corrects the reading until the next one. `declared_requests` is the pod's concurrency, if declared.
+    corrects the reading until the next one. `declared_requests` is the pod's concurrency, if declared;
+    `declared_ready` is the orchestrator's word, None where there is none. `name` is the pod that this rank is of.
+    `starting_since` is when its start began, `phase_since` when the present phase of it did.
     """
 
     id: str
@@ -105,6 +119,20 @@ class Pod:
     good_in_row: int = 0
     connect_failed: bool = False
     last_failure: ScrapeFailure | None = None
+    name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    engine: str = ""
+    zone: str = ""
+    terminating: bool = False
+    declared_ready: bool | None = None
+    phase: StartPhase | None = None
+    phase_since: Instant = _NEVER
+    starting_since: Instant = _NEVER
+
+    @property
+    def barred(self) -> bool:
+        """Whether no request may go to it, however little else is left."""
+        return self.terminating or self.declared_ready is False or not self.address
 
 
 class PodTable:
@@ -117,11 +145,13 @@ class PodTable:
         self.rules = rules or PodRules()
         self.version = 0
         self.readings = 0
+        self.starts: dict[str, StartTimes] = {}
         self._pods: dict[str, Pod] = {}
+        self._pools: dict[str, dict[str, Pod]] = {}
+        self._contested: dict[str, frozenset[str]] = {}
         for pod in pods:
-            pod.since = now
-            pod.state, pod.reason = self._judge(pod, now)
-            self._pods[pod.id] = pod
+            self._begin(pod, now)
+            self._pools.setdefault(pod.pool, {})[pod.id] = pod
 
     def __iter__(self) -> Iterator[Pod]:
         return iter(self._pods.values())
@@ -131,7 +161,80 @@ class PodTable:
 
     def in_pool(self, pool: str) -> list[Pod]:
         """Return the pods of a pool in declared order."""
-        return [pod for pod in self._pods.values() if pod.pool == pool]
+        return [*self._pools.get(pool, {}).values()]
+
+    def holds(self, pod: Pod) -> bool:
+        """Whether this very row is in the table: neither removed nor replaced by another server of its name."""
+        return self._pods.get(pod.id) is pod
+
+    def set_pods(
+        self, pool: str, endpoints: Iterable[DiscoveredEndpoint], now: Instant
+    ) -> tuple[PodEffect, ...]:
+        """Make `endpoints` the whole of `pool`; return what was added, removed, changed or moved."""
+        before = self._pools.get(pool, {})
+        rows: dict[str, Pod] = {}
+        contested: dict[str, str] = {}
+        effects: list[PodEffect] = []
+        for endpoint in endpoints:
+            for pod_id, address in endpoint.ranks():
+                holder = self._pods.get(pod_id)
+                if holder is not None and holder.pool != pool:
+                    contested[pod_id] = holder.pool
+                elif pod_id not in rows:
+                    told, rows[pod_id] = self._take(pool, pod_id, address, endpoint, now)
+                    effects += told
+        known = self._contested.get(pool, frozenset())
+        effects += [
+            PodContested(pod_id, pool, holder) for pod_id, holder in contested.items() if pod_id not in known
+        ]
+        self._contested[pool] = frozenset(contested)
+        for pod_id in before.keys() - rows.keys():
+            del self._pods[pod_id]
+            self.version += 1
+            effects.append(PodRemoved(pod_id))
+        self.version += [*before] != [*rows]
+        self._pools[pool] = rows
+        return tuple(effects)
+
+    def _take(
+        self, pool: str, pod_id: str, address: str, endpoint: DiscoveredEndpoint, now: Instant
+    ) -> tuple[list[PodEffect], Pod]:
+        """Give the row of one declared rank its declaration; return what that changed, and the row."""
+        pod = self._pods.get(pod_id)
+        if pod is None or (pod.address and pod.address != address):
+            effect = PodAdded(pod_id, address) if pod is None else PodChanged(pod_id, ("address",))
+            pod = Pod(pod_id, address, pool, name=endpoint.name)
+            _declare(pod, endpoint)
+            self._enter_phase(pod, endpoint, now)
+            self._begin(pod, now)
+            self.version += 1
+            return [effect], pod
+        fields = _declare(pod, endpoint)
+        if address != pod.address:
+            pod.address = address
+            fields = ("address", *fields)
+        if endpoint.phase is not pod.phase:
+            self._enter_phase(pod, endpoint, now)
+            fields = (*fields, "phase")
+        if not fields:
+            return [], pod
+        self.version += 1
+        return [PodChanged(pod_id, fields), *self._move(pod, now)], pod
+
+    def _enter_phase(self, pod: Pod, endpoint: DiscoveredEndpoint, now: Instant) -> None:
+        """Let the pod's start be where the source says, and learn from the phase that ended."""
+        begun = Instant(now - endpoint.phase_age)
+        if pod.phase is not None:
+            times = self.starts.setdefault(pod.pool, StartTimes())
+            times.advanced(pod.phase, endpoint.phase, Duration(begun - pod.phase_since))
+        if pod.phase not in ORDER:
+            pod.starting_since = begun
+        pod.phase, pod.phase_since = endpoint.phase, begun
+
+    def _begin(self, pod: Pod, now: Instant) -> None:
+        pod.since = now
+        pod.state, pod.reason = self._judge(pod, now)
+        self._pods[pod.id] = pod
 
     def read(self, pod_id: str, reading: EngineReading, now: Instant) -> tuple[PodEffect, ...]:
         """Take in a good scrape."""
@@ -169,8 +272,10 @@ class PodTable:
         return self._move(pod, now)
 
     def connect_failed(self, pod_id: str, now: Instant) -> tuple[PodEffect, ...]:
-        """A request could not connect: the pod leaves at once, ahead of the next scrape."""
-        pod = self._pods[pod_id]
+        """A request could not connect: the pod leaves at once, ahead of the next scrape; one that left is no news."""
+        pod = self._pods.get(pod_id)
+        if pod is None:
+            return ()
         pod.connect_failed = True
         pod.good_in_row = 0
         return self._move(pod, now)
@@ -188,7 +293,7 @@ class PodTable:
         fresh = [pod for pod in pods if pod.state in _FRESH]
         if fresh:
             return Serving.FRESH, fresh
-        unsure = [pod for pod in pods if pod.state in _UNSURE and not pod.refused_in_row]
+        unsure = [pod for pod in pods if pod.state in _UNSURE and not pod.refused_in_row and not pod.barred]
         if unsure:
             return Serving.DEGRADED, unsure
         excluded = [pod for pod in pods if pod.state is PodState.EXCLUDED]
@@ -215,8 +320,14 @@ class PodTable:
     def _judge(self, pod: Pod, now: Instant) -> tuple[PodState, str]:
         """Return the state that the row's facts mean, and one sentence part saying why."""
         recovered = pod.good_in_row >= self.rules.goods_to_recover
+        if pod.terminating:
+            return PodState.DRAINING, "terminating"
         if pod.draining:
             return PodState.DRAINING, "declared draining"
+        if pod.declared_ready is False:
+            if pod.phase in ORDER:
+                return PodState.WARMING, pod.phase.value
+            return PodState.FAILED, "not ready, says its orchestrator"
         if pod.answered and pod.refused_in_row >= self.rules.failures_to_fail:
             return PodState.FAILED, "connection refused"
         if pod.state is PodState.FAILED and not recovered:
@@ -244,6 +355,15 @@ class PodTable:
 
 _FRESH = frozenset({PodState.READY, PodState.DEGRADED})
 _UNSURE = frozenset({PodState.STALE, PodState.WARMING})
+
+
+def _declare(pod: Pod, endpoint: DiscoveredEndpoint) -> tuple[str, ...]:
+    """Write a declaration into its row; return the names of the fields that this changed."""
+    declared = endpoint.declared()
+    changed = tuple(name for name, value in declared.items() if getattr(pod, name) != value)
+    for name in changed:
+        setattr(pod, name, declared[name])
+    return changed
 
 
 def _cause(pod: Pod) -> str:

@@ -16,8 +16,17 @@ from services.core.fleet import (
 from services.core.health.loads import load_of
 from services.core.inference import ModelName
 from services.core.locality import ClusterId, Jurisdiction, Locality, Region
+from services.core.pods.discovered import DiscoveredEndpoint, StartPhase
 from services.core.pods.reading import BucketCounts, EngineIdentity, EngineReading
-from services.core.pods.report import PoolSpec, pod_records, pods_due, pool_reports, report_due
+from services.core.pods.report import (
+    PoolSpec,
+    pod_records,
+    pods_due,
+    pool_reports,
+    report_due,
+    warming_eta_ms,
+)
+from services.core.pods.starting import StartTimes
 from services.core.pods.table import Pod, PodTable, ScrapeFailure
 from services.core.scheduling.members import members_of
 from services.core.units import Instant, WallMs, ms, seconds
@@ -217,3 +226,57 @@ def test_a_missed_scrape_of_a_ready_pod_changes_no_report() -> None:
     before = report(table)
     table.missed("0", ScrapeFailure.TIMEOUT, at(1))
     assert report(table) == before
+
+
+def warming(seen: StartTimes | None, phase: StartPhase | None = StartPhase.LOADING) -> PodTable:
+    """A table with one pod 10 s into its start, which began with this phase."""
+    table = PodTable([], at(0))
+    endpoint = DiscoveredEndpoint("a", "10.0.0.1", (1,), ready=False, phase=phase, phase_age=seconds(4))
+    table.set_pods("pool", [endpoint], at(4))
+    if seen is not None:
+        table.starts["pool"] = seen
+    return table
+
+
+def measured(took: float) -> StartTimes:
+    times = StartTimes()
+    times.advanced(StartPhase.LOADING, StartPhase.READY, seconds(took))
+    return times
+
+
+@pytest.mark.parametrize(
+    ("seen", "declared_s", "eta_ms"),
+    [
+        (None, None, None),
+        (None, 30, 20_000),
+        (None, 5, None),
+        (measured(60), 30, 50_000),
+        (measured(5), 30, 20_000),
+        (measured(5), None, None),
+    ],
+)
+def test_a_warming_pool_says_when_it_will_serve_if_it_can_know(
+    seen: StartTimes | None, declared_s: float | None, eta_ms: int | None
+) -> None:
+    table = warming(seen)
+    spec = replace(SPEC, start_takes=None if declared_s is None else seconds(declared_s))
+    told = pool_reports(table, [spec], draining=False, now=at(10))[0]
+    assert (told.ready_endpoints, told.warming_endpoints, told.warming_eta_ms) == (0, 1, eta_ms)
+    assert pool_reports(table, [spec], draining=False)[0].warming_eta_ms is None
+
+
+def test_the_declared_start_of_a_pod_without_phases_counts_from_its_appearance() -> None:
+    table = PodTable([Pod("a", "h:1", "pool")], at(1))
+    spec = replace(SPEC, start_takes=seconds(30))
+    assert warming_eta_ms(table, spec, at(11)) == 20_000
+
+
+def test_a_pod_that_is_being_deleted_is_no_part_of_the_pool() -> None:
+    table = PodTable([], at(0))
+    pair = [
+        DiscoveredEndpoint("a", "10.0.0.1", (1,), terminating=True, capacity_requests=8),
+        DiscoveredEndpoint("b", "10.0.0.2", (1,), capacity_requests=8),
+    ]
+    table.set_pods("pool", pair, at(0))
+    told = report(table)
+    assert (told.total_endpoints, told.capacity_requests) == (1, 8)

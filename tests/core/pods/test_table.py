@@ -1,12 +1,22 @@
 """The pod table: every state, every return, the field's staleness cases by id."""
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.core.fleet import PodState
+from services.core.pods.discovered import (
+    DiscoveredEndpoint,
+    MembershipEffect,
+    PodAdded,
+    PodChanged,
+    PodContested,
+    PodRemoved,
+    StartPhase,
+)
 from services.core.pods.reading import BucketCounts, EngineIdentity, EngineReading
 from services.core.pods.table import Pod, PodEffect, PodMoved, PodTable, ScrapeFailure, Serving, SignalMoved
 from services.core.units import Instant, seconds
@@ -260,3 +270,142 @@ def test_the_version_tells_when_who_may_be_picked_changes_and_readings_count_apa
     changed = [new > old for old, new in itertools.pairwise(versions)]
     assert changed == [True, False, True, True, False, True, True]
     assert table.readings == 3
+
+
+def endpoint(name: str, address: str = "10.0.0.1", **declared: Any) -> DiscoveredEndpoint:
+    return DiscoveredEndpoint(name, address, declared.pop("ports", (8000,)), **declared)
+
+
+def set_one(table: PodTable, second: float, **declared: Any) -> tuple[PodEffect, ...]:
+    return table.set_pods("pool", [endpoint("a", **declared)], at(second))
+
+
+def test_pods_come_stay_with_their_state_and_go_with_a_declared_set() -> None:
+    table = table_of()
+    told: list[tuple[PodEffect, ...]] = [table.set_pods("pool", [endpoint("a"), endpoint("b")], at(0))]
+    assert told == [(PodAdded("a", "10.0.0.1:8000"), PodAdded("b", "10.0.0.1:8000"))]
+    stays, leaves = table["a"], table["b"]
+    for pod in "ab":
+        table.read(pod, GOOD, at(1))
+    leaves.in_flight = 3
+    version = table.version
+    assert table.set_pods("pool", [endpoint("c"), endpoint("a")], at(2)) == (
+        PodAdded("c", "10.0.0.1:8000"),
+        PodRemoved("b"),
+    )
+    assert table.version > version
+    assert [pod.id for pod in table.in_pool("pool")] == ["c", "a"]
+    assert table["a"] is stays
+    assert table.serving("pool") == (Serving.FRESH, [stays])
+    assert (table.holds(stays), table.holds(leaves)) == (True, False)
+    assert table.connect_failed("b", at(3)) == ()
+    leaves.in_flight -= 1
+    assert {pod.id for pod in table} == {"a", "c"}
+
+
+def test_declaring_the_same_again_says_nothing_and_another_order_is_another_version() -> None:
+    table = table_of()
+    pair = [endpoint("a"), endpoint("b")]
+    table.set_pods("pool", pair, at(0))
+    version = table.version
+    assert table.set_pods("pool", pair, at(1)) == ()
+    assert table.version == version
+    assert table.set_pods("pool", pair[::-1], at(1)) == ()
+    assert table.version > version
+
+
+def test_what_changed_is_named_and_a_new_address_is_a_new_server() -> None:
+    table = table_of()
+    set_one(table, 0)
+    table.read("a", GOOD, at(1))
+    old = table["a"]
+    version = table.version
+    assert set_one(table, 2, labels={"role": "decode"}, zone="b", draining=True) == (
+        PodChanged("a", ("labels", "zone", "draining")),
+        PodMoved("a", PodState.READY, PodState.DRAINING, "declared draining"),
+    )
+    assert table.version > version
+    assert table["a"] is old
+    assert set_one(table, 3, address="10.0.0.2") == (PodChanged("a", ("address",)),)
+    assert not table.holds(old)
+    assert (table["a"].address, table["a"].state) == ("10.0.0.2:8000", PodState.WARMING)
+
+
+def test_f155_a_terminating_pod_leaves_at_once_though_it_is_ready() -> None:
+    table = table_of()
+    set_one(table, 0, ready=True)
+    table.read("a", GOOD, at(1))
+    effects = set_one(table, 2, ready=True, terminating=True)
+    assert PodMoved("a", PodState.READY, PodState.DRAINING, "terminating") in effects
+    assert table.serving("pool") == (Serving.NOBODY, [])
+
+
+def test_a_pod_that_its_orchestrator_calls_not_ready_is_never_picked() -> None:
+    table = table_of()
+    set_one(table, 0, ready=False, phase=StartPhase.LOADING)
+    table.read("a", GOOD, at(1))
+    assert (table["a"].state, table["a"].reason) == (PodState.WARMING, "loading weights")
+    assert table.serving("pool") == (Serving.NOBODY, [])
+    assert states(set_one(table, 2, ready=True, phase=StartPhase.READY)) == [PodState.READY]
+    assert states(set_one(table, 2.5, ready=False, phase=StartPhase.READY)) == [PodState.FAILED]
+    assert table["a"].reason == "not ready, says its orchestrator"
+    assert table.serving("pool") == (Serving.NOBODY, [])
+    table.read("a", GOOD, at(3))
+    assert states(set_one(table, 3.1, ready=True, phase=StartPhase.READY)) == [PodState.READY]
+
+
+def test_a_pod_without_an_address_warms_up_and_keeps_its_row_when_it_gets_one() -> None:
+    table = table_of()
+    set_one(table, 0, address="", phase=StartPhase.SCHEDULED, phase_age=seconds(1))
+    row = table["a"]
+    assert (row.state, row.barred, row.starting_since) == (PodState.WARMING, True, at(-1))
+    assert table.serving("pool") == (Serving.NOBODY, [])
+    assert set_one(table, 2, phase=StartPhase.LOADING) == (PodChanged("a", ("address", "phase")),)
+    assert table["a"] is row
+    assert (row.address, row.starting_since, row.phase_since) == ("10.0.0.1:8000", at(-1), at(2))
+    assert table.starts["pool"].remaining(StartPhase.SCHEDULED, seconds(1)) is None
+    set_one(table, 32, phase=StartPhase.READY)
+    assert table.starts["pool"].remaining(StartPhase.LOADING, seconds(10)) == seconds(20)
+
+
+def test_ranks_of_one_pod_are_candidates_of_their_own() -> None:
+    table = table_of()
+    table.set_pods("pool", [endpoint("a", ports=(8000, 8001))], at(0))
+    assert [(pod.id, pod.name, pod.address) for pod in table] == [
+        ("a-rank-0", "a", "10.0.0.1:8000"),
+        ("a-rank-1", "a", "10.0.0.1:8001"),
+    ]
+
+
+def test_a_pod_serves_the_first_pool_that_declared_it_and_the_second_is_told_once() -> None:
+    table = table_of()
+    set_one(table, 0)
+    both = [endpoint("a"), endpoint("b")]
+    assert table.set_pods("other", both, at(0)) == (
+        PodAdded("b", "10.0.0.1:8000"),
+        PodContested("a", "other", "pool"),
+    )
+    assert table.set_pods("other", both, at(1)) == ()
+    assert table["a"].pool == "pool"
+    table.set_pods("pool", [], at(2))
+    assert table.set_pods("other", both, at(3)) == (PodAdded("a", "10.0.0.1:8000"),)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcde"), st.sampled_from(["1", "2"])), max_size=12))
+def test_effects_alone_tell_who_is_there(sets: list[dict[str, str]]) -> None:
+    """Invariant: whoever applies the effects knows the declared set, and a kept pod keeps its row."""
+    table = table_of()
+    known: set[str] = set()
+    for now, declared in enumerate(sets):
+        rows = {pod.id: pod for pod in table}
+        effects = table.set_pods("pool", [endpoint(name, host) for name, host in declared.items()], at(now))
+        for effect in effects:
+            assert isinstance(effect, MembershipEffect)
+            if isinstance(effect, PodAdded):
+                known.add(effect.pod)
+            elif isinstance(effect, PodRemoved):
+                known.remove(effect.pod)
+        assert known == declared.keys() == {pod.id for pod in table}
+        for pod in table:
+            old = rows.get(pod.id)
+            assert old is None or (old is pod) == (old.address == pod.address)
