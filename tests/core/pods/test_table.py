@@ -287,25 +287,22 @@ def test_pods_come_stay_with_their_state_and_go_with_a_declared_set() -> None:
     stays, leaves = table["a"], table["b"]
     for pod in "ab":
         table.read(pod, GOOD, at(1))
-    leaves.in_flight = 3
     version = table.version
-    assert table.set_pods("pool", [endpoint("c"), endpoint("a")], at(2)) == (
-        PodAdded("c", "10.0.0.1:8000"),
+    assert table.set_pods("pool", [endpoint("c", ports=(1, 2)), endpoint("a")], at(2)) == (
+        PodAdded("c-rank-0", "10.0.0.1:1"),
+        PodAdded("c-rank-1", "10.0.0.1:2"),
         PodRemoved("b"),
     )
     assert table.version > version
-    assert [pod.id for pod in table.in_pool("pool")] == ["c", "a"]
-    assert table["a"] is stays
+    assert [pod.name for pod in table.in_pool("pool")] == ["c", "c", "a"]
     assert table.serving("pool") == (Serving.FRESH, [stays])
     assert (table.holds(stays), table.holds(leaves)) == (True, False)
     assert table.connect_failed("b", at(3)) == ()
-    leaves.in_flight -= 1
-    assert {pod.id for pod in table} == {"a", "c"}
 
 
 def test_declaring_the_same_again_says_nothing_and_another_order_is_another_version() -> None:
     table = table_of()
-    pair = [endpoint("a"), endpoint("b")]
+    pair = [endpoint("a"), endpoint("b"), endpoint("a")]
     table.set_pods("pool", pair, at(0))
     version = table.version
     assert table.set_pods("pool", pair, at(1)) == ()
@@ -366,15 +363,6 @@ def test_a_pod_without_an_address_warms_up_and_keeps_its_row_when_it_gets_one() 
     assert table.starts["pool"].remaining(StartPhase.SCHEDULED, seconds(1)) is None
     set_one(table, 32, phase=StartPhase.READY)
     assert table.starts["pool"].remaining(StartPhase.LOADING, seconds(10)) == seconds(20)
-
-
-def test_ranks_of_one_pod_are_candidates_of_their_own() -> None:
-    table = table_of()
-    table.set_pods("pool", [endpoint("a", ports=(8000, 8001))], at(0))
-    assert [(pod.id, pod.name, pod.address) for pod in table] == [
-        ("a-rank-0", "a", "10.0.0.1:8000"),
-        ("a-rank-1", "a", "10.0.0.1:8001"),
-    ]
 
 
 def test_a_pod_serves_the_first_pool_that_declared_it_and_the_second_is_told_once() -> None:
