@@ -23,6 +23,7 @@ from services.core.pods.discovered import (
     PodRemoved,
     StartPhase,
 )
+from services.core.pods.rates import RateWindow
 from services.core.pods.reading import EngineIdentity, EngineReading
 from services.core.pods.starting import ORDER, StartTimes
 from services.core.pods.ttft import TtftWindow
@@ -114,6 +115,7 @@ class Pod:
     in_flight: int = 0
     since_reading: int = 0
     ttft: TtftWindow | None = None
+    rates: RateWindow | None = None
     answered: bool = False
     refused_in_row: int = 0
     good_in_row: int = 0
@@ -253,6 +255,10 @@ class PodTable:
             if pod.ttft is None:
                 pod.ttft = TtftWindow()
             pod.ttft.add(reading.ttft, now)
+        if reading.totals is not None:
+            if pod.rates is None:
+                pod.rates = RateWindow()
+            pod.rates.add(reading.totals, now)
         return signals + self._move(pod, now)
 
     def missed(self, pod_id: str, failure: ScrapeFailure, now: Instant) -> tuple[PodEffect, ...]:
