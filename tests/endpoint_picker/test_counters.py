@@ -1,9 +1,10 @@
 """Counters as metrics: every name of the closed list for tier 1 is fed, and unknown is absent, not zero."""
 
-from services.adapters.metric_names import picker as names
-from services.adapters.metric_names.catalogue import METRICS
 from services.adapters.memory.bus import MemoryBus
 from services.adapters.memory.clock import VirtualClock
+from services.adapters.metric_names import picker as names
+from services.adapters.metric_names.catalogue import METRICS
+from services.adapters.telemetry.histogram import Histogram
 from services.core.inference import ModelName
 from services.core.pods.reading import EngineIdentity, EngineReading
 from services.core.pods.report import PoolSpec
@@ -17,7 +18,7 @@ START = Instant(0)
 
 def values(
     counters: Counters, table: PodTable, *, bus: bool = True
-) -> dict[tuple[str, tuple[str, ...]], float]:
+) -> dict[tuple[str, tuple[str, ...]], float | Histogram]:
     sender = MemoryBus(VirtualClock()).publisher() if bus else None
     source = picker_values(counters, table, (PoolSpec("pool", (ModelName("m"),)),), sender)
     return {(value.name, value.labels): value.value for value in source()}

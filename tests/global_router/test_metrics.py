@@ -5,11 +5,11 @@ from pathlib import Path
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.adapters.metric_names import router as names
-from services.adapters.metric_names.catalogue import METRICS
 from services.adapters.memory.bus import MemoryBus
 from services.adapters.memory.clock import VirtualClock
 from services.adapters.memory.store import MemoryFleetStore, MemoryStoreServer
+from services.adapters.metric_names import router as names
+from services.adapters.metric_names.catalogue import METRICS
 from services.global_router.metrics import projector_values
 from services.global_router.project import PROJECTED_TOPICS, Projector
 from tests.global_router.rig import running, status
