@@ -1,0 +1,214 @@
+"""What the endpoint-picker field measures of requests and pools, told under its own names.
+
+Per request: one look-up of its labels' row and a few additions, twice. Label values from requests are capped.
+Names are `metric_names/field`, our own counters are `counters`; nothing is decided by a metric.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from statistics import fmean, pstdev
+from typing import NamedTuple
+
+from services.adapters.metric_names import field as names
+from services.adapters.metric_names.field import FieldMetric
+from services.adapters.telemetry.cardinality import CappedLabel
+from services.adapters.telemetry.histogram import (
+    BYTES,
+    DECISION_SECONDS,
+    LATENCY_SECONDS,
+    TOKEN_SECONDS,
+    TOKENS,
+    Histogram,
+)
+from services.adapters.telemetry.prometheus import Value
+from services.core.pods.table import Pod, PodTable
+from services.core.units import NS_PER_S, Duration
+
+ROWS_MAX = 4096
+"""Combinations of labels kept: each label is capped, their product is not. Beyond it a request is counted
+under `other` in every label."""
+_OTHERS = ("other", "other", "other", "0")
+_Labels = tuple[str, str, str, str]
+
+
+class Usage(NamedTuple):
+    """What a model server said it used; None is unknown."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+NO_USAGE = Usage()
+
+
+class Row:
+    """The series of one (model, target model, flow, priority)."""
+
+    __slots__ = (
+        "cached_tokens",
+        "errors",
+        "input_tokens",
+        "ntpot",
+        "output_tokens",
+        "request_bytes",
+        "requests",
+        "response_bytes",
+        "seconds",
+        "tpot",
+        "ttft",
+    )
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.errors: Counter[str] = Counter()
+        self.seconds = Histogram(LATENCY_SECONDS)
+        self.request_bytes = Histogram(BYTES)
+        self.response_bytes = Histogram(BYTES)
+        self.input_tokens = Histogram(TOKENS)
+        self.output_tokens = Histogram(TOKENS)
+        self.cached_tokens = Histogram(TOKENS)
+        self.ntpot = Histogram(TOKEN_SECONDS)
+        self.ttft = {"true": Histogram(LATENCY_SECONDS), "false": Histogram(LATENCY_SECONDS)}
+        self.tpot = Histogram(TOKEN_SECONDS)
+
+    def ended(
+        self,
+        took: Duration,
+        first_byte: Duration | None,
+        usage: Usage,
+        *,
+        streaming: bool,
+        response_bytes: int | None,
+    ) -> None:
+        """Count an answer: `took` and `first_byte` are since intake."""
+        seconds = took / NS_PER_S
+        self.seconds.observe(seconds)
+        if response_bytes is not None:
+            self.response_bytes.observe(response_bytes)
+        if first_byte is not None:
+            self.ttft["true" if streaming else "false"].observe(first_byte / NS_PER_S)
+        if usage.prompt_tokens is not None:
+            self.input_tokens.observe(usage.prompt_tokens)
+        if usage.cached_tokens is not None:
+            self.cached_tokens.observe(usage.cached_tokens)
+        generated = usage.completion_tokens
+        if generated is not None:
+            self.output_tokens.observe(generated)
+            if generated > 0:
+                self.ntpot.observe(seconds / generated)
+            if streaming and first_byte is not None and generated > 1:
+                self.tpot.observe((took - first_byte) / NS_PER_S / (generated - 1))
+
+
+@dataclass(slots=True, eq=False)
+class FieldMetrics:
+    """Rows by label, and what has no request's labels."""
+
+    models: CappedLabel = field(default_factory=CappedLabel)
+    targets: CappedLabel = field(default_factory=CappedLabel)
+    flows: CappedLabel = field(default_factory=CappedLabel)
+    endpoints: CappedLabel = field(default_factory=CappedLabel)
+    scheduler_seconds: Histogram = field(default_factory=lambda: Histogram(DECISION_SECONDS))
+    processing_seconds: Histogram = field(default_factory=lambda: Histogram(LATENCY_SECONDS))
+    rewrites: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    running: Counter[str] = field(default_factory=Counter)
+    _rows: dict[_Labels, Row] = field(default_factory=dict)
+    _attempts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def row(self, model: str, target: str, flow: str, priority: int) -> Row:
+        """Return the series that a request counts in."""
+        labels = (self.models.fold(model), self.targets.fold(target), self.flows.fold(flow), str(priority))
+        row = self._rows.get(labels)
+        if row is None:
+            if len(self._rows) >= ROWS_MAX:
+                labels = _OTHERS
+            row = self._rows.setdefault(labels, Row())
+        return row
+
+    def attempted(self, target: str, address: str = "") -> None:
+        """Count a pick for a model: of the endpoint at `address`, or of nobody."""
+        status = "success" if address else "failure"
+        self._attempts[status, self.targets.fold(target), self.endpoints.fold(address)] += 1
+
+    def values(self) -> Iterable[Value]:
+        """Return every value that requests made."""
+        for labels, row in self._rows.items():
+            yield from _row_values(labels, row)
+        for model, count in sorted(self.running.items()):
+            yield from _each(names.RUNNING, count, (model,))
+        yield from _each(names.SCHEDULER_SECONDS, self.scheduler_seconds)
+        yield from _each(names.PROCESSING_SECONDS, self.processing_seconds)
+        for (status, target, address), count in sorted(self._attempts.items()):
+            host, _, port = address.rpartition(":")
+            yield from _each(names.SCHEDULER_ATTEMPTS, count, (status, target, host, "", port))
+        for labels_of_rewrite, count in sorted(self.rewrites.items()):
+            yield from _each(names.REWRITES, count, labels_of_rewrite)
+
+
+def _row_values(labels: _Labels, row: Row) -> Iterable[Value]:
+    yield from _each(names.REQUESTS, row.requests, labels)
+    for code, count in sorted(row.errors.items()):
+        yield from _each(names.REQUEST_ERRORS, count, (*labels, code))
+    for metric, found in (
+        (names.REQUEST_SECONDS, row.seconds),
+        (names.REQUEST_BYTES, row.request_bytes),
+        (names.RESPONSE_BYTES, row.response_bytes),
+        (names.INPUT_TOKENS, row.input_tokens),
+        (names.OUTPUT_TOKENS, row.output_tokens),
+        (names.CACHED_TOKENS, row.cached_tokens),
+        (names.NTPOT_SECONDS, row.ntpot),
+        (names.TPOT_SECONDS, row.tpot),
+    ):
+        yield from _each(metric, found, labels)
+    for streaming, found in row.ttft.items():
+        yield from _each(names.TTFT_SECONDS, found, (*labels, streaming))
+
+
+def pool_values(table: PodTable, pools: Iterable[str]) -> Callable[[], Iterable[Value]]:
+    """Return a source of what the field tells of pools; a signal that nobody gives is absent, not 0."""
+    declared = tuple(pools)
+
+    def read() -> Iterable[Value]:
+        for pool in declared:
+            ready = table.ready(pool)
+            yield from _each(names.POOL_READY, len(ready), (pool,))
+            yield from _spread(pool, ready)
+            yield from _each(
+                names.IN_FLIGHT_REQUESTS, sum(pod.in_flight for pod in table.in_pool(pool)), (pool,)
+            )
+
+    return read
+
+
+def _spread(pool: str, ready: Iterable[Pod]) -> Iterable[Value]:
+    readings = [(pod.address, pod.reading) for pod in ready if pod.reading is not None]
+    for mean, deviation, found in (
+        (
+            names.POOL_KV_USE,
+            names.POOL_KV_USE_SPREAD,
+            [reading.kv_use for _, reading in readings if reading.kv_use is not None],
+        ),
+        (
+            names.POOL_QUEUE,
+            names.POOL_QUEUE_SPREAD,
+            [reading.waiting for _, reading in readings if reading.waiting is not None],
+        ),
+        (
+            names.POOL_RUNNING,
+            names.POOL_RUNNING_SPREAD,
+            [reading.running for _, reading in readings if reading.running is not None],
+        ),
+    ):
+        if found:
+            yield from _each(mean, fmean(found), (pool,))
+            yield from _each(deviation, pstdev(found), (pool,))
+    for address, reading in readings:
+        if reading.waiting is not None:
+            yield from _each(names.POD_QUEUE, reading.waiting, (pool, address))
+
+
+def _each(metric: FieldMetric, value: float | Histogram, labels: tuple[str, ...] = ()) -> Iterable[Value]:
+    """Return the value under every name the metric has."""
+    return [Value(name, value, labels) for name in metric.names]
