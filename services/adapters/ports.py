@@ -14,6 +14,7 @@ from typing import Protocol
 from services.core.fleet import ReportId
 from services.core.inference import RequestId
 from services.core.locality import ClusterId
+from services.core.pods.discovered import DiscoveredEndpoint
 from services.core.units import Duration, Instant, WallMs, seconds
 
 
@@ -329,6 +330,22 @@ class MetricsSource(Protocol):
     """Fetches one pod's metrics page within a deadline and a byte bound."""
 
     async def fetch(self, url: str, timeout: Duration, max_bytes: int) -> ScrapePage: ...
+
+    async def close(self) -> None: ...
+
+
+class EndpointDiscovery(Protocol):
+    """The endpoints of one pool, from wherever they are declared.
+
+    `sets()` yields the complete set, as soon as it is known and then at every change, for ever; it has one
+    caller. A source that is away or broken yields nothing, so that its caller keeps the last set, and says
+    why in `trouble`, which is empty while all is well.
+    """
+
+    @property
+    def trouble(self) -> str: ...
+
+    def sets(self) -> AsyncGenerator[tuple[DiscoveredEndpoint, ...], None]: ...
 
     async def close(self) -> None: ...
 

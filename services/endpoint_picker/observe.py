@@ -1,10 +1,11 @@
 """Watching the pods: one scrape loop per pod, each with its own deadline, feeding the pod table.
 
-A loop never has two requests to its server at once, and a server that answers slowly is asked less often,
-so that scraping cannot be what overloads it. What results mean is the table's business. Moves are logged
-here, one line each; publishing them is `publish`.
+Loops start and stop with the pods that discovery declares. A loop never has two requests to its server at
+once, and a server that answers slowly is asked less often, so that scraping cannot be what overloads it. What
+results mean is the table's business. Moves are logged here, one line each; publishing them is `publish`.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -12,9 +13,17 @@ from typing import Protocol
 
 import orjson
 
-from services.adapters.ports import Clock, Ids, MetricsSource
+from services.adapters.ports import Clock, EndpointDiscovery, Ids, MetricsSource
+from services.adapters.system.tasks import TaskScope
+from services.core.pods.discovered import (
+    DiscoveredEndpoint,
+    PodAdded,
+    PodChanged,
+    PodContested,
+    PodRemoved,
+)
 from services.core.pods.reading import EngineIdentity, EngineReading
-from services.core.pods.table import Pod, PodEffect, PodMoved, PodTable, ScrapeFailure
+from services.core.pods.table import Pod, PodEffect, PodMoved, PodTable, ScrapeFailure, SignalMoved
 from services.core.units import Duration, Instant, ms, seconds
 from services.endpoint_picker.counters import Counters
 
@@ -59,7 +68,10 @@ class ScrapeRules:
 
 @dataclass(slots=True)
 class Observer:
-    """Runs the scrape loops. `engine_of` names a pod's engine; `frozen` stops them (a black-holed cluster)."""
+    """Runs the scrape loops. `engine_of` names a pod's engine; `frozen` stops them (a black-holed cluster).
+
+    `start` begins one loop per pod; from then on `set_pods` and `follow` begin and end loops with the pods.
+    """
 
     table: PodTable
     source: MetricsSource
@@ -70,6 +82,43 @@ class Observer:
     rules: ScrapeRules = field(default_factory=ScrapeRules)
     frozen: bool = False
     _histogram_at: dict[str, Instant] = field(default_factory=dict)
+    _scope: TaskScope | None = None
+    _loops: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def start(self, scope: TaskScope) -> None:
+        """Watch every pod of the table, in tasks of `scope`."""
+        self._scope = scope
+        for pod in self.table:
+            self._begin(pod.id)
+
+    async def follow(self, pool: str, source: EndpointDiscovery) -> None:
+        """Make each set that `source` yields the whole of `pool`, for ever."""
+        async for endpoints in source.sets():
+            self.set_pods(pool, endpoints)
+
+    def set_pods(self, pool: str, endpoints: Iterable[DiscoveredEndpoint]) -> None:
+        """Make `endpoints` the whole of `pool`: loops of pods that left end, those of new ones begin."""
+        effects = self.table.set_pods(pool, endpoints, self.clock.now())
+        self.apply(effects)
+        for effect in effects:
+            if isinstance(effect, PodRemoved):
+                self._end(effect.pod)
+            elif isinstance(effect, PodAdded) or (
+                isinstance(effect, PodChanged) and "address" in effect.fields
+            ):
+                # Another address is another server: what the old one still answers is not this pod's.
+                self._end(effect.pod)
+                self._begin(effect.pod)
+
+    def _begin(self, pod_id: str) -> None:
+        if self._scope is not None and self.table[pod_id].address:
+            self._loops[pod_id] = self._scope.spawn(self.watch(pod_id), f"watch {pod_id}")
+
+    def _end(self, pod_id: str) -> None:
+        self._histogram_at.pop(pod_id, None)
+        loop = self._loops.pop(pod_id, None)
+        if loop is not None:
+            loop.cancel()
 
     async def watch(self, pod_id: str) -> None:
         """Scrape one pod for ever."""
@@ -119,22 +168,28 @@ class Observer:
     def apply(self, effects: Iterable[PodEffect]) -> None:
         """Count and log what the table says happened."""
         for effect in effects:
-            if isinstance(effect, PodMoved):
-                self.counters.pod_moves += 1
-                _LOG.info(
-                    "pod %s: %s -> %s%s",
-                    effect.pod,
-                    effect.before.value,
-                    effect.after.value,
-                    f" ({effect.reason})" if effect.reason else "",
-                )
-            else:
-                _LOG.warning(
-                    "pod %s: metric %s %s",
-                    effect.pod,
-                    effect.metric,
-                    "is back" if effect.present else "is missing",
-                )
+            self.counters.pod_moves += isinstance(effect, PodMoved)
+            level = logging.WARNING if isinstance(effect, SignalMoved | PodContested) else logging.INFO
+            _LOG.log(level, "%s", line_of(effect))
+
+
+def line_of(effect: PodEffect) -> str:
+    """Return the log line of one effect."""
+    match effect:
+        case PodMoved(pod, before, after, reason):
+            return f"pod {pod}: {before.value} -> {after.value}{f' ({reason})' if reason else ''}"
+        case SignalMoved(pod, metric, present):
+            return f"pod {pod}: metric {metric} {'is back' if present else 'is missing'}"
+        case PodAdded(pod, address):
+            return (
+                f"pod {pod}: declared at {address}" if address else f"pod {pod}: declared without an address"
+            )
+        case PodRemoved(pod):
+            return f"pod {pod}: declared no more"
+        case PodChanged(pod, fields):
+            return f"pod {pod}: {', '.join(fields)} changed"
+        case PodContested(pod, pool, holder):
+            return f"pod {pod}: declared by pool {pool} while pool {holder} has it; it serves {holder}"
 
 
 def version_in(body: bytes) -> str:

@@ -98,8 +98,7 @@ class EndpointPicker:
         except (OSError, AdapterError):
             await self.abort()
             raise
-        for pod in self.observer.table:
-            self._tasks.spawn(self.observer.watch(pod.id), f"watch {pod.id}")
+        self.observer.start(self._tasks)
         self._tasks.spawn(self._pulse(), "pulse")
         if self.bus is not None:
             await self.bus.sender.start()

@@ -4,18 +4,28 @@ import itertools
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from services.adapters.memory.clock import VirtualClock
+from services.adapters.memory.discovery import MemoryDiscovery
 from services.adapters.model_server import vllm
 from services.adapters.system.ids import SystemIds
 from services.adapters.system.tasks import TaskScope
 from services.core.fleet import PodState
-from services.core.pods.table import Pod, PodTable, Serving
+from services.core.pods.discovered import (
+    DiscoveredEndpoint,
+    PodAdded,
+    PodChanged,
+    PodContested,
+    PodRemoved,
+    StartPhase,
+)
+from services.core.pods.table import Pod, PodEffect, PodMoved, PodTable, Serving, SignalMoved
 from services.core.units import ms, seconds
 from services.endpoint_picker.counters import Counters
-from services.endpoint_picker.observe import Engine, Observer, ScrapeRules, version_in
+from services.endpoint_picker.observe import Engine, Observer, ScrapeRules, line_of, version_in
 from tests.endpoint_picker.servers import PAGE, Server, VirtualServers
 
 ENGINE = Engine(vllm.ENGINE, vllm.VllmReader().read, vllm.identify)
@@ -63,8 +73,7 @@ class Watched:
 async def watched(pods: int = 1, rules: ScrapeRules | None = None, agents: int = 1) -> AsyncIterator[Watched]:
     world = Watched(pods, rules or ScrapeRules(), agents)
     for observer in world.observers:
-        for pod in observer.table:
-            world.scope.spawn(observer.watch(pod.id), pod.id)
+        observer.start(world.scope)
     yield world
     await world.scope.close()
     assert world.failures == []
@@ -240,6 +249,79 @@ async def test_the_configured_path_is_asked() -> None:
     async with watched(1, ScrapeRules(metrics_path="/internal/metrics")) as world:
         await world.run(500)
         assert set(world.servers.paths) == {"/internal/metrics", "/version"}
+
+
+def endpoint(name: str, host: str, **declared: Any) -> DiscoveredEndpoint:
+    return DiscoveredEndpoint(name, host, (8000,), **declared)
+
+
+async def test_loops_begin_and_end_with_the_pods_that_discovery_declares() -> None:
+    async with watched(0) as world:
+        source = MemoryDiscovery()
+        world.scope.spawn(world.observer.follow("pool", source), "discovery")
+        source.declare(endpoint("a", "10.0.0.0"), endpoint("b", "10.0.0.1"))
+        await world.run(500)
+        assert [world.state(pod) for pod in "ab"] == [PodState.READY] * 2
+        kept = world.table["a"]
+        source.declare(endpoint("a", "10.0.0.0"))
+        await world.run(100)
+        asked = len(world.server(1).asked)
+        await world.run(2_000)
+        assert len(world.server(1).asked) == asked
+        assert (world.table["a"], kept.state) == (kept, PodState.READY)
+
+
+async def test_a_pod_whose_address_changed_is_another_server() -> None:
+    async with watched(0) as world:
+        world.observer.set_pods("pool", [endpoint("a", "10.0.0.0")])
+        await world.run(500)
+        world.server(1).failure = "refused"
+        world.observer.set_pods("pool", [endpoint("a", "10.0.0.1")])
+        asked = len(world.server(0).asked)
+        await world.run(1_000)
+        assert world.state("a") is PodState.WARMING
+        assert len(world.server(0).asked) == asked
+        assert len(world.server(1).asked) > 3
+
+
+async def test_a_pod_is_asked_from_the_moment_it_has_an_address() -> None:
+    async with watched(0) as world:
+        world.observer.set_pods("pool", [endpoint("a", "", phase=StartPhase.SCHEDULED)])
+        await world.run(1_000)
+        assert not world.servers.paths
+        world.observer.set_pods("pool", [endpoint("a", "10.0.0.0", phase=StartPhase.LOADING)])
+        await world.run(500)
+        assert world.state("a") is PodState.READY
+
+
+async def test_pods_declared_before_the_start_are_watched_from_the_start() -> None:
+    world = Watched(0, ScrapeRules())
+    world.observer.set_pods("pool", [endpoint("a", "10.0.0.0")])
+    world.observer.start(world.scope)
+    await world.run(500)
+    assert world.state("a") is PodState.READY
+    await world.scope.close()
+
+
+def test_each_effect_has_its_line() -> None:
+    effects: list[PodEffect] = [
+        PodMoved("p", PodState.READY, PodState.STALE, "late"),
+        SignalMoved("p", "m", present=True),
+        PodAdded("p", "h:1"),
+        PodAdded("p", ""),
+        PodRemoved("p"),
+        PodChanged("p", ("labels", "zone")),
+        PodContested("p", "two", "one"),
+    ]
+    assert [line_of(effect) for effect in effects] == [
+        "pod p: READY -> STALE (late)",
+        "pod p: metric m is back",
+        "pod p: declared at h:1",
+        "pod p: declared without an address",
+        "pod p: declared no more",
+        "pod p: labels, zone changed",
+        "pod p: declared by pool two while pool one has it; it serves one",
+    ]
 
 
 @pytest.mark.parametrize(
