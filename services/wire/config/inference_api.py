@@ -12,8 +12,12 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
+from services.core.inference import ModelName
+from services.core.models.names import MAX_MODEL_NAME_CHARS, is_model_name
+from services.core.models.rewrites import Rewrite, Target
+from services.core.models.rewrites import RewriteRule as CoreRule
 from services.core.units import WallMs
-from services.wire.config.field_types import MAX_MODEL_CHARS, Given, Kind, Many
+from services.wire.config.field_types import Given, Kind, Many
 from services.wire.config.problems import value_text
 from services.wire.config.rules import Finding, Rule, findings
 
@@ -37,11 +41,6 @@ def _timestamp(value: str) -> bool:
         return datetime.fromisoformat(value).tzinfo is not None
     except ValueError:
         return False
-
-
-def is_model_name(value: str) -> bool:
-    """Whether `value` can be a model's name as it is: visible characters, no spaces, at most 256."""
-    return 1 <= len(value) <= MAX_MODEL_CHARS and value.isprintable() and " " not in value
 
 
 OBJECT_NAME = Rule(
@@ -89,7 +88,7 @@ PRIORITY_INT32 = Rule(
 )
 MATCH_VALUE = Rule("match-value", "must not be empty", bool)
 MODEL_NAME = Rule(
-    "model-name", f"must be 1 to {MAX_MODEL_CHARS} printable characters without spaces", is_model_name
+    "model-name", f"must be 1 to {MAX_MODEL_NAME_CHARS} printable characters without spaces", is_model_name
 )
 WEIGHT_RANGE = Rule("weight-range", "must lie in 1..1000000", lambda number: 1 <= number <= 1_000_000)
 TARGETS_NOT_EMPTY = Rule("targets-not-empty", "must list at least one target", bool)
@@ -277,6 +276,13 @@ class RewriteRule(Kind):
     matches: Many[Match] = ()
     targets: Annotated[Many[TargetModel] | None, Given, AfterValidator(TARGETS_NOT_EMPTY.if_given)] = None
 
+    def to_core(self) -> CoreRule:
+        """Return the core value."""
+        return CoreRule(
+            tuple(ModelName(match.model.value) for match in self.matches),
+            tuple(Target(ModelName(each.model_rewrite), each.weight or 0) for each in self.targets or ()),
+        )
+
 
 class InferenceModelRewriteSpec(Kind):
     """Rules in order."""
@@ -293,6 +299,15 @@ class InferenceModelRewrite(Kind):
     metadata: Meta
     spec: InferenceModelRewriteSpec
     status: dict[str, Any] | None = None
+
+    def to_core(self) -> Rewrite:
+        """Return the core value."""
+        return Rewrite(
+            self.metadata.name,
+            self.spec.pool_ref.name,
+            self.metadata.created_at_ms,
+            tuple(rule.to_core() for rule in self.spec.rules),
+        )
 
 
 InferenceObject = InferencePool | InferenceObjective | InferenceModelRewrite

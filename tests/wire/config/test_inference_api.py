@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from services.core.inference import ModelName
+from services.core.models.rewrites import Rewrite, RewriteRule, Target
 from services.wire.config.inference_api import (
     INFERENCE_RULES,
     BrokenObjectError,
@@ -86,6 +88,21 @@ def test_objects_read_with_the_defaults_of_their_schemas() -> None:
     assert rewrite.spec.rules[0].matches[0].model.type == "Exact"
     assert rewrite.spec.rules[1].matches == ()
     assert rewrite.metadata.created_at_ms == 1_767_323_045_000
+
+
+def test_a_rewrite_becomes_a_core_value() -> None:
+    rewrite = read_inference_object(REWRITE, prune=False)
+    assert isinstance(rewrite, InferenceModelRewrite)
+    name = ModelName
+    assert rewrite.to_core() == Rewrite(
+        "llama",
+        "llama",
+        1_767_323_045_000,
+        (
+            RewriteRule((name("llama"),), (Target(name("llama-v1"), 90), Target(name("llama-v2"), 10))),
+            RewriteRule((), (Target(name("llama-v1"), 0),)),
+        ),
+    )
 
 
 @pytest.mark.parametrize("version", ["llm-d.ai/v1alpha2", "inference.networking.x-k8s.io/v1alpha2"])
