@@ -17,7 +17,7 @@ from services.adapters.kafka.publisher import KafkaBusPublisher
 from services.adapters.kafka.reader import KafkaBusReader
 from services.adapters.kafka.settings import KafkaSettings
 from services.adapters.memory.lease import StaticLease
-from services.adapters.model_server import vllm
+from services.adapters.model_server.engines import CHOICES, engine_named
 from services.adapters.model_server.source import HttpMetricsSource
 from services.adapters.ports import BusPublisher, BusReader, Clock, Ids, PublisherLease, Topic
 from services.adapters.system.clock import SystemClock
@@ -31,7 +31,7 @@ from services.endpoint_picker.doors.grpc import PickerService
 from services.endpoint_picker.doors.http import HttpDoor
 from services.endpoint_picker.entry import Entry
 from services.endpoint_picker.lifecycle import Lifecycle
-from services.endpoint_picker.observe import Engine, Observer, ScrapeRules
+from services.endpoint_picker.observe import Observer, ScrapeRules
 from services.endpoint_picker.pick import LocalScheduler
 from services.endpoint_picker.process import Bus, Doors, EndpointPicker
 from services.endpoint_picker.publish import Publisher
@@ -66,7 +66,7 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     observer = Observer(
         table,
         source,
-        lambda pod: engines[pod.pool],
+        lambda pod: engine_named(engines[pod.pool], pod.labels),
         clock,
         ids,
         counters,
@@ -113,18 +113,17 @@ def _table(settings: PickerSettings, clock: Clock) -> PodTable:
     )
 
 
-def _engines(settings: PickerSettings) -> dict[str, Engine]:
-    """Return each pool's engine. One reader serves all pods, so that label blocks are decoded once."""
-    known = {vllm.ENGINE: Engine(vllm.ENGINE, vllm.VllmReader().read, vllm.identify)}
-    unknown = [pool for pool in settings.pools if pool.engine not in known]
+def _engines(settings: PickerSettings) -> dict[str, str]:
+    """Return the engine configured for each pool."""
+    unknown = [pool for pool in settings.pools if pool.engine not in CHOICES]
     if unknown:
         raise SettingsError(
             tuple(
-                f"pools.{pool.name}.engine: {pool.engine!r}: must be one of {', '.join(known)}"
+                f"pools.{pool.name}.engine: {pool.engine!r}: must be one of {', '.join(CHOICES)}"
                 for pool in unknown
             )
         )
-    return {pool.name: known[pool.engine] for pool in settings.pools}
+    return {pool.name: pool.engine for pool in settings.pools}
 
 
 def _hand_off_keys(settings: PickerSettings, shared: Shared) -> Mapping[str, bytes]:

@@ -9,10 +9,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
-import orjson
-
+from services.adapters.model_server.engines import ENGINES, Readers, metrics_url, version_urls
+from services.adapters.model_server.versions import VERSION_MAX_BYTES, version_in
 from services.adapters.ports import Clock, EndpointDiscovery, Ids, MetricsSource
 from services.adapters.system.tasks import TaskScope
 from services.core.pods.discovered import (
@@ -22,15 +21,12 @@ from services.core.pods.discovered import (
     PodContested,
     PodRemoved,
 )
-from services.core.pods.reading import EngineIdentity, EngineReading
 from services.core.pods.table import Pod, PodEffect, PodMoved, PodTable, ScrapeFailure, SignalMoved
 from services.core.units import Duration, Instant, ms, seconds
 from services.endpoint_picker.counters import Counters
 
 _LOG = logging.getLogger(__name__)
 
-VERSION_MAX_BYTES = 4096
-VERSION_MAX_CHARS = 64
 SPREAD_AT_MOST = seconds(1)
 """A pod is known within a second of the start, however rarely it is asked later."""
 HISTOGRAMS_EVERY = seconds(1)
@@ -39,47 +35,34 @@ IDENTIFY_EVERY = seconds(60)
 """A server upgraded in place is noticed within a minute; one that restarted, at its return."""
 
 
-class ReadPage(Protocol):
-    """Reads a metrics page; `with_ttft` asks for the histogram of the time to first token too."""
-
-    def __call__(self, page: bytes, *, with_ttft: bool) -> EngineReading:
-        """Return the reading."""
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """How to read one kind of model server: its metrics page, and what its version means."""
-
-    name: str
-    read: ReadPage
-    identify: Callable[[str], EngineIdentity]
-
-
 @dataclass(frozen=True, slots=True)
 class ScrapeRules:
-    """When and how much to read. `interval` is kept while a scrape takes less than half of it."""
+    """When and how much to read. `interval` is kept while a scrape takes less than half of it.
+
+    `metrics_path` is where every engine has its metrics; empty: each where its own maker put them.
+    """
 
     interval: Duration = ms(200)
     timeout: Duration = seconds(1)
     max_bytes: int = 4 << 20
-    metrics_path: str = "/metrics"
-    version_path: str = "/version"
+    metrics_path: str = ""
 
 
 @dataclass(slots=True)
 class Observer:
-    """Runs the scrape loops. `engine_of` names a pod's engine; `frozen` stops them (a black-holed cluster).
+    """Runs the scrape loops. `engine_of` names a pod's engine, one of the `CHOICES`; `frozen` stops them (a black-holed cluster).
 
     `start` begins one loop per pod; from then on `set_pods` and `follow` begin and end loops with the pods.
     """
 
     table: PodTable
     source: MetricsSource
-    engine_of: Callable[[Pod], Engine]
+    engine_of: Callable[[Pod], str]
     clock: Clock
     ids: Ids
     counters: Counters
     rules: ScrapeRules = field(default_factory=ScrapeRules)
+    readers: Readers = field(default_factory=Readers)
     frozen: bool = False
     _histogram_at: dict[str, Instant] = field(default_factory=dict)
     _scope: TaskScope | None = None
@@ -142,7 +125,8 @@ class Observer:
     async def scrape(self, pod_id: str) -> None:
         """Fetch and read one page."""
         pod = self.table[pod_id]
-        url = f"http://{pod.address}{self.rules.metrics_path}"
+        engine = self.engine_of(pod)
+        url = metrics_url(pod.address, engine, self.rules.metrics_path)
         page = await self.source.fetch(url, self.rules.timeout, self.rules.max_bytes)
         self.counters.scrapes[page.failure or "ok"] += 1
         if page.failure:
@@ -153,17 +137,26 @@ class Observer:
             with_ttft = last is None or now - last >= HISTOGRAMS_EVERY
             if with_ttft:
                 self._histogram_at[pod_id] = now
-            reading = self.engine_of(pod).read(page.body, with_ttft=with_ttft)
+            reading = self.readers.reader(engine)(page.body, with_ttft=with_ttft)
             self.apply(self.table.read(pod_id, reading, now))
 
     async def identify(self, pod_id: str) -> None:
-        """Ask the server for its version; one that has no such page is left unjudged."""
+        """Ask the server for its version; one that tells none is left unjudged.
+
+        What it runs is what its last page showed. A path that is not there leads to the next; a server that does
+        not answer in time is not asked again before its next metrics.
+        """
         pod = self.table[pod_id]
-        url = f"http://{pod.address}{self.rules.version_path}"
-        page = await self.source.fetch(url, self.rules.timeout, VERSION_MAX_BYTES)
-        version = "" if page.failure else version_in(page.body)
-        if version:
-            self.apply(self.table.identified(pod_id, self.engine_of(pod).identify(version), page.finished_at))
+        engine = pod.reading.engine if pod.reading is not None else ""
+        for url in version_urls(pod.address, engine):
+            page = await self.source.fetch(url, self.rules.timeout, VERSION_MAX_BYTES)
+            if page.failure and page.failure != ScrapeFailure.STATUS.value:
+                return
+            version = version_in(page.body)
+            if version:
+                identity = ENGINES[engine].identify(version)
+                self.apply(self.table.identified(pod_id, identity, page.finished_at))
+                return
 
     def apply(self, effects: Iterable[PodEffect]) -> None:
         """Count and log what the table says happened."""
@@ -190,13 +183,3 @@ def line_of(effect: PodEffect) -> str:
             return f"pod {pod}: {', '.join(fields)} changed"
         case PodContested(pod, pool, holder):
             return f"pod {pod}: declared by pool {pool} while pool {holder} has it; it serves {holder}"
-
-
-def version_in(body: bytes) -> str:
-    """Return the version in a `{"version": "0.11.0"}` document, or an empty string."""
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return ""
-    version = document.get("version") if isinstance(document, dict) else None
-    return version[:VERSION_MAX_CHARS] if isinstance(version, str) and version.isprintable() else ""

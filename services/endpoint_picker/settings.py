@@ -97,16 +97,20 @@ class PoolSettings(Settings):
     models: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=256)], ...], Field(min_length=1)]
     tier: Annotated[str, Field(max_length=64)] = ""
     engine: str = "vllm"
+    """What its pods run; `auto` tells it by their metrics, and a pod's own label goes before either."""
     endpoints: tuple[EndpointSettings, ...] = ()
 
 
 class ScrapeSettings(Settings):
-    """How pods are watched. `timeout_ms` and `max_bytes` bound one page; a pod beyond them turns STALE."""
+    """How pods are watched. `timeout_ms` and `max_bytes` bound one page; a pod beyond them turns STALE.
+
+    `metrics_path` is where all pods have their metrics; empty: each engine where its maker put them.
+    """
 
     interval_ms: Annotated[int, Field(ge=50, le=60_000)] = 200
     timeout_ms: Annotated[int, Field(ge=50, le=60_000)] = 1_000
     max_bytes: Annotated[int, Field(ge=4096, le=64 << 20)] = 4 << 20
-    metrics_path: Annotated[str, AfterValidator(normal_path)] = "/metrics"
+    metrics_path: Annotated[str, AfterValidator(lambda path: path and normal_path(path))] = ""
 
 
 class Kafka(Settings):

@@ -3,9 +3,11 @@
 from collections import Counter
 
 from services.adapters.memory.clock import VirtualClock
+from services.adapters.model_server.engines import ENGINES
 from services.adapters.ports import ScrapePage
 from services.core.units import Duration, Instant, ms
 
+VERSION_PATHS = frozenset(path.removeprefix("/") for kind in ENGINES.values() for path in kind.version_paths)
 PAGE = b"vllm:num_requests_waiting 0\nvllm:num_requests_running 1\nvllm:kv_cache_usage_perc 0.1\n"
 
 
@@ -15,6 +17,7 @@ class Server:
     def __init__(self) -> None:
         self.page = PAGE
         self.version = b'{"version": "0.11.0"}'
+        self.version_path = "version"
         self.takes = ms(1)
         self.failure = ""
         self.asked: list[Instant] = []
@@ -46,7 +49,7 @@ class VirtualServers:
             server.at_once -= 1
 
     async def _answer(self, server: Server, path: str, timeout: Duration, max_bytes: int) -> ScrapePage:
-        if path == "version":
+        if path in VERSION_PATHS:
             server.versions_asked += 1
         else:
             server.asked.append(self._clock.now())
@@ -55,7 +58,9 @@ class VirtualServers:
         await self._clock.sleep(min(server.takes, timeout))
         if server.takes >= timeout:
             return ScrapePage(b"", "timeout", self._clock.now())
-        body = server.version if path == "version" else server.page
+        if path in VERSION_PATHS and path != server.version_path:
+            return ScrapePage(b"", "status", self._clock.now())
+        body = server.version if path == server.version_path else server.page
         if len(body) > max_bytes:
             return ScrapePage(b"", "too_large", self._clock.now())
         return ScrapePage(body, "", self._clock.now())

@@ -11,6 +11,7 @@ import pytest
 from services.adapters.memory.clock import VirtualClock
 from services.adapters.memory.discovery import MemoryDiscovery
 from services.adapters.model_server import vllm
+from services.adapters.model_server.engines import AUTO
 from services.adapters.system.ids import SystemIds
 from services.adapters.system.tasks import TaskScope
 from services.core.fleet import PodState
@@ -25,10 +26,8 @@ from services.core.pods.discovered import (
 from services.core.pods.table import Pod, PodEffect, PodMoved, PodTable, Serving, SignalMoved
 from services.core.units import ms, seconds
 from services.endpoint_picker.counters import Counters
-from services.endpoint_picker.observe import Engine, Observer, ScrapeRules, line_of, version_in
+from services.endpoint_picker.observe import Observer, ScrapeRules, line_of
 from tests.endpoint_picker.servers import PAGE, Server, VirtualServers
-
-ENGINE = Engine(vllm.ENGINE, vllm.VllmReader().read, vllm.identify)
 
 
 class Watched:
@@ -45,7 +44,9 @@ class Watched:
                 (Pod(f"p{n}", f"10.0.0.{n}:8000", "pool") for n in range(pods)), self.clock.now()
             )
             self.observers.append(
-                Observer(table, self.servers, lambda _: ENGINE, self.clock, SystemIds(), Counters(), rules)
+                Observer(
+                    table, self.servers, lambda _: vllm.ENGINE, self.clock, SystemIds(), Counters(), rules
+                )
             )
         self.observer = self.observers[0]
         self.table = self.observer.table
@@ -196,6 +197,56 @@ async def test_an_old_engine_is_degraded_and_a_restarted_one_is_asked_again() ->
         assert world.server(0).versions_asked == asked + 1
 
 
+SGLANG_PAGE = b"sglang:num_queue_reqs 0\nsglang:num_running_reqs 1\nsglang:token_usage 0.1\n"
+
+
+async def test_the_version_is_asked_as_the_page_shows_the_engine() -> None:
+    """Of a pod whose engine is not configured; the first path is not there on this release, the second is."""
+    async with watched(1) as world:
+        world.observer.engine_of = lambda _: AUTO
+        server = world.server(0)
+        server.page, server.version_path, server.version = (
+            SGLANG_PAGE,
+            "server_info",
+            b'{"version": "0.3.5"}',
+        )
+        await world.run(500)
+        assert world.table["p0"].reason == "sglang 0.3.5 is too old for sglang:num_queue_reqs"
+        assert set(world.servers.paths) == {"/metrics", "/get_server_info", "/server_info"}
+
+
+async def test_a_server_that_leaves_the_version_unanswered_is_not_asked_on() -> None:
+    async with watched(1) as world:
+        world.observer.engine_of = lambda _: AUTO
+        server = world.server(0)
+        server.page, server.version_path, server.version = SGLANG_PAGE, "get_server_info", b"#" * (1 << 20)
+        await world.run(500)
+        assert world.state("p0") is PodState.READY
+        assert (world.table["p0"].identity, server.versions_asked) == (None, 1)
+
+
+async def test_a_page_of_no_known_engine_is_degraded_by_name_and_asked_for_no_version() -> None:
+    async with watched(1) as world:
+        world.observer.engine_of = lambda _: AUTO
+        world.server(0).page = b"go_goroutines 12\n"
+        await world.run(500)
+        assert world.table["p0"].reason == "missing any known engine's metrics"
+        assert set(world.servers.paths) == {"/metrics"}
+
+
+async def test_metrics_are_read_where_the_engine_has_them() -> None:
+    async with watched(1) as world:
+        world.observer.engine_of = lambda _: "triton"
+        world.servers["10.0.0.0:8002"].page = b'nv_inference_pending_request_count{model="m"} 4\n'
+        world.server(0).version_path = "v2"
+        await world.run(500)
+        reading = world.table["p0"].reading
+        assert reading is not None
+        assert (world.state("p0"), reading.waiting) == (PodState.READY, 4)
+        assert world.server(0).asked == []
+        assert world.server(0).versions_asked == 1
+
+
 async def test_a_server_without_a_version_page_is_left_unjudged() -> None:
     async with watched(1) as world:
         world.server(0).version = b"not found"
@@ -322,18 +373,3 @@ def test_each_effect_has_its_line() -> None:
         "pod p: labels, zone changed",
         "pod p: declared by pool two while pool one has it; it serves one",
     ]
-
-
-@pytest.mark.parametrize(
-    ("body", "version"),
-    [
-        (b'{"version": "0.11.0"}', "0.11.0"),
-        (b'{"version": 1}', ""),
-        (b"[]", ""),
-        (b"{", ""),
-        (b'{"version": "a\\nb"}', ""),
-        (b'{"version": "' + b"9" * 99 + b'"}', "9" * 64),
-    ],
-)
-def test_versions_in_documents(body: bytes, version: str) -> None:
-    assert version_in(body) == version

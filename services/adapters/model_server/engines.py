@@ -33,6 +33,10 @@ class Reader(Protocol):
         """Return the reading."""
 
 
+_METRICS_PATH = "/metrics"
+_TRITON_METRICS_PORT = 8002
+
+
 @dataclass(frozen=True, slots=True)
 class EngineKind:
     """One kind of model server. `mark` begins the names of its metrics and of nobody else's before it in order.
@@ -46,11 +50,10 @@ class EngineKind:
     reader: Callable[[], Reader]
     identify: Callable[[str], EngineIdentity]
     version_paths: tuple[str, ...]
-    metrics_path: str = "/metrics"
+    metrics_path: str = _METRICS_PATH
     metrics_port: int | None = None
 
 
-_TRITON_METRICS_PORT = 8002
 _KINDS = (
     EngineKind(vllm.ENGINE, b"vllm:", vllm.VllmReader, vllm.identify, ("/version",)),
     EngineKind(
@@ -85,6 +88,25 @@ CHOICES = (*ENGINES, AUTO)
 def engine_named(configured: str, labels: Mapping[str, str]) -> str:
     """Return the engine of a pod: what its label says, if known, else what is configured for its pool."""
     return next((labels[label] for label in LABELS if labels.get(label) in CHOICES), configured)
+
+
+def metrics_url(address: str, engine: str, path: str = "") -> str:
+    """Return where the metrics of a pod at `address` (`host:port`, IPv6 in brackets) stand.
+
+    `path` replaces the engine's own. Pages that `auto` is to recognise are expected where most engines have them.
+    """
+    kind = ENGINES.get(engine)
+    if kind is None:
+        return f"http://{address}{path or _METRICS_PATH}"
+    if kind.metrics_port is not None:
+        address = f"{address.rpartition(':')[0]}:{kind.metrics_port}"
+    return f"http://{address}{path or kind.metrics_path}"
+
+
+def version_urls(address: str, engine: str) -> tuple[str, ...]:
+    """Return where a pod that runs `engine` may tell its version, to be asked in turn; none of no known engine."""
+    kind = ENGINES.get(engine)
+    return () if kind is None else tuple(f"http://{address}{path}" for path in kind.version_paths)
 
 
 def recognise(page: bytes) -> EngineKind | None:
