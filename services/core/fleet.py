@@ -143,7 +143,7 @@ class Candidate:
     is known to serve the model. `ramp` scales weight after a return (0..1). `ejected` is passive
     ejection; `probing_ok` says whether active probes currently answer (it keeps a STALE cluster
     routable). `loads` holds the load per model where it differs from the whole (`load`); see
-    `load_for`.
+    `load_for`. `labels` are what an orchestrator or a declaration says of it.
     """
 
     id: str
@@ -157,6 +157,7 @@ class Candidate:
     ramp: float = 1.0
     policy_mismatch: bool = False
     loads: Mapping[ModelName, LoadReport] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def load_for(self, model: ModelName) -> LoadReport:
         """Return the load of the pools that serve `model`, the whole candidate's where it is not told apart."""

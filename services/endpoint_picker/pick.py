@@ -14,9 +14,10 @@ from services.core.outcomes import Explanation, Rejected
 from services.core.pods.reading import pod_saturation
 from services.core.pods.report import PoolSpec
 from services.core.pods.table import Pod, PodTable, Serving
+from services.core.pods.ttft import quantile_ms
 from services.core.scheduling.decide import decide, explain
 from services.core.scheduling.prepare import Prepared, prepare
-from services.core.scheduling.profile import ENDPOINTS
+from services.core.scheduling.profile import ENDPOINTS, SchedulingProfile
 from services.core.scheduling.signals import NO_SIGNALS, Signals
 from services.core.units import Instant, ms
 from services.endpoint_picker.counters import Counters
@@ -41,28 +42,36 @@ _FRESH = frozenset({PodState.READY, PodState.DEGRADED})
 
 @dataclass(slots=True, eq=False)
 class Pick:
-    """One request's pod and those to try if it cannot be connected to. `pod` is where it counts as in flight."""
+    """One request's pod and those to try if it cannot be connected to.
+
+    `pod` is where it counts as in flight, with `tokens` of prompt.
+    """
 
     request: InferenceRequest
     pod: Pod
     fallbacks: tuple[Pod, ...]
     explanation: Explanation
+    tokens: int = 0
     ended: bool = False
 
 
 @dataclass(slots=True)
 class LocalScheduler:
-    """Picks among the pods of `table` for requests that come to `place`."""
+    """Picks among the pods of `table`, by `profile`, for requests that come to `place`."""
 
     table: PodTable
     pools: Sequence[PoolSpec]
     place: Locality
     counters: Counters
+    profile: SchedulingProfile = ENDPOINTS
     _prepared: Prepared | None = None
     _version: int = -1
     _readings: int = -1
     _laid_out_at: Instant = _NEVER
     _own: dict[str, int] = field(default_factory=dict)
+    _tokens: dict[str, int] = field(default_factory=dict)
+    _cold: dict[str, int] = field(default_factory=dict)
+    _turn: int = 0
 
     def pick(
         self,
@@ -88,15 +97,23 @@ class LocalScheduler:
             among=among,
             tried=tried,
             in_flight=self._own,
+            in_flight_tokens=self._tokens,
+            cold=self._cold,
+            turn=self._turn,
         )
         if isinstance(decision, Rejected):
             self.counters.rejections[decision.reason.value] += 1
             return decision
         table = self.table
         pod = table[decision.target]
-        self._count(pod, 1)
+        tokens = signals.prompt_tokens or request.prompt_tokens or 0
+        self._count(pod, 1, tokens)
+        self._turn += 1
+        if not any(signals.matched.values()):
+            self._cold[pod.id] = self._turn
         self.counters.picks += 1
-        return Pick(request, pod, tuple(table[name] for name in decision.fallbacks), decision.explanation)
+        fallbacks = tuple([table[name] for name in decision.fallbacks])
+        return Pick(request, pod, fallbacks, decision.explanation, tokens)
 
     def at_addresses(self, addresses: Iterable[str]) -> frozenset[str]:
         """Return the ids of the pods at `addresses`, each `host:port`, or `host` for every port of it."""
@@ -109,15 +126,15 @@ class LocalScheduler:
 
     def move(self, pick: Pick, pod: Pod) -> None:
         """The request goes to a fallback instead."""
-        self._count(pick.pod, -1)
+        self._count(pick.pod, -1, -pick.tokens)
         pick.pod = pod
-        self._count(pod, 1)
+        self._count(pod, 1, pick.tokens)
 
     def complete(self, pick: Pick, outcome: Outcome) -> None:
         """The request ended; a second call changes nothing."""
         if not pick.ended:
             pick.ended = True
-            self._count(pick.pod, -1)
+            self._count(pick.pod, -1, -pick.tokens)
             self.counters.outcomes[outcome.value] += 1
 
     def serves(self, model: ModelName) -> bool:
@@ -129,10 +146,14 @@ class LocalScheduler:
         """Whether at least one endpoint of any pool is ready."""
         return any(self.table.ready(pool.name) for pool in self.pools)
 
-    def _count(self, pod: Pod, change: int) -> None:
+    def _count(self, pod: Pod, change: int, tokens: int) -> None:
         pod.in_flight += change
+        pod.in_flight_tokens += tokens
         pod.since_reading += change
-        self._own[pod.id] = self._own.get(pod.id, 0) + change
+        if self.table.holds(pod):
+            # A request may outlive its pod's row; another server of that name owes it nothing.
+            self._own[pod.id] = self._own.get(pod.id, 0) + change
+            self._tokens[pod.id] = self._tokens.get(pod.id, 0) + tokens
 
     def _current(self, now: Instant) -> Prepared:
         table = self.table
@@ -149,33 +170,40 @@ class LocalScheduler:
     def _lay_out(self) -> Prepared:
         """Lay the table out as a snapshot whose candidates are pods."""
         candidates: list[Candidate] = []
-        self._own = {}
+        self._own, self._tokens = {}, {}
+        ttft = self.profile.reads_ttft
         for pool in self.pools:
             models = frozenset(pool.models)
             serving, pods = self.table.serving(pool.name)
             # With nobody fresh, those left are offered as stale: `decide` then goes by own requests alone.
             revived = frozenset(pod.id for pod in pods) if serving is not Serving.FRESH else frozenset[str]()
             for pod in self.table.in_pool(pool.name):
-                candidates.append(self._candidate(pod, models, revived=pod.id in revived))
+                candidates.append(self._candidate(pod, models, revived=pod.id in revived, ttft=ttft))
                 self._own[pod.id] = pod.since_reading if pod.state in _FRESH else pod.in_flight
+                self._tokens[pod.id] = pod.in_flight_tokens
+        self._cold = {name: turn for name, turn in self._cold.items() if name in self._own}
         snapshot = FleetSnapshot(self.table.version, 0, self.place, tuple(candidates))
-        return prepare(snapshot, None, ENDPOINTS)
+        return prepare(snapshot, None, self.profile)
 
-    def _candidate(self, pod: Pod, models: frozenset[ModelName], *, revived: bool) -> Candidate:
+    def _candidate(self, pod: Pod, models: frozenset[ModelName], *, revived: bool, ttft: bool) -> Candidate:
         return Candidate(
             id=pod.id,
             locality=self.place,
             models=models,
-            load=_load(pod),
+            load=_load(pod, ttft=ttft),
             state=HealthState.STALE if revived else _STATES[pod.state],
             draining=pod.state is PodState.DRAINING,
             ejected=pod.state is PodState.EXCLUDED and not revived,
             probing_ok=False,
+            labels=pod.labels,
         )
 
 
-def _load(pod: Pod) -> LoadReport:
-    """Return a pod's load as a scorer sees it; old readings are unknown, not last known."""
+def _load(pod: Pod, *, ttft: bool) -> LoadReport:
+    """Return a pod's load as a scorer sees it; old readings are unknown, not last known.
+
+    `ttft`: with the median time to first token of the last minute.
+    """
     reading = pod.reading
     if reading is None or pod.state not in _FRESH:
         return LoadReport(capacity_requests=pod.declared_requests)
@@ -185,6 +213,7 @@ def _load(pod: Pod) -> LoadReport:
         capacity_requests=pod.declared_requests,
         kv_use=reading.kv_use,
         saturation=pod_saturation(reading.waiting, reading.kv_use),
+        ttft_ms=quantile_ms(pod.ttft.recent(), 0.5) if ttft and pod.ttft is not None else None,
         active_adapters=reading.active_adapters,
         waiting_adapters=reading.waiting_adapters,
         max_adapters=reading.max_adapters,

@@ -92,7 +92,7 @@ PodEffect = PodMoved | SignalMoved | MembershipEffect
 
 @dataclass(slots=True, eq=False)
 class Pod:
-    """One pod's row. `in_flight` and `since_reading` are kept by the picker, in both directions.
+    """One pod's row. `in_flight`, `in_flight_tokens` and `since_reading` are kept by the picker, in both directions.
 
     `since_reading` is what this picker added to (or took from) the pod's load since `reading` was made; it
     corrects the reading until the next one. `declared_requests` is the pod's concurrency, if declared;
@@ -113,6 +113,7 @@ class Pod:
     read_at: Instant | None = None
     identity: EngineIdentity | None = None
     in_flight: int = 0
+    in_flight_tokens: int = 0
     since_reading: int = 0
     ttft: TtftWindow | None = None
     rates: RateWindow | None = None

@@ -5,7 +5,7 @@ fleet's size; `explain` repeats it and says of every candidate what became of it
 changes here and no clock is read: the same arguments give the same answer.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -13,19 +13,20 @@ from services.core.fleet import Candidate
 from services.core.inference import InferenceRequest, ModelName
 from services.core.outcomes import Decision, DropReason, Explanation, Rejected, Routed, Verdict
 from services.core.residency import ANYWHERE
+from services.core.scheduling.board import Board
 from services.core.scheduling.draws import fraction, words
+from services.core.scheduling.endpoint_pickers import UNTOLD, Told, pick_endpoint, tell
+from services.core.scheduling.endpoints import NOTHING, Arrival, InFlight
 from services.core.scheduling.filters import REASONS, Member, Stage, refused_at
-from services.core.scheduling.pickers import Choice, Excluded, max_score, score, weighted_draw
+from services.core.scheduling.pickers import Choice, Excluded, weighted_draw
 from services.core.scheduling.plan import Plan
 from services.core.scheduling.prepare import Prepared
 from services.core.scheduling.profile import Picker
 from services.core.scheduling.refusals import RETRY_AFTER, STALE_POLICY_MESSAGE
-from services.core.scheduling.scorers import InFlight
 from services.core.scheduling.signals import NO_SIGNALS, Signals
 from services.core.units import Instant, since
 
 NOBODY: Excluded = {}
-NOTHING_SENT: InFlight = {}
 
 # Enum members are reached through a descriptor, which costs more than the comparison they serve.
 _WEIGHTED_DRAW: Final = Picker.WEIGHTED_DRAW
@@ -55,8 +56,10 @@ def decide(
     policy_confirmed_at: Instant | None = None,
     signals: Signals = NO_SIGNALS,
     among: Collection[str] | None = None,
-    in_flight: InFlight = NOTHING_SENT,
-    in_flight_tokens: InFlight = NOTHING_SENT,
+    in_flight: InFlight = NOTHING,
+    in_flight_tokens: InFlight = NOTHING,
+    cold: Mapping[str, int] = NOTHING,
+    turn: int = 0,
 ) -> Decision:
     """Return where `request` goes, or why it goes nowhere.
 
@@ -65,7 +68,8 @@ def decide(
     a trial free (the larger of 3 concurrent and 1 % of traffic); the caller counts. `policy_confirmed_at`:
     when the policy was last known to be current; None when it cannot age. In tier 1, `signals` is what is
     known of the request, `among` the only ids to pick from (None: all), `in_flight` own requests per
-    candidate since its last scrape and `in_flight_tokens` own prompt tokens it is working on.
+    candidate since its last scrape, `in_flight_tokens` own prompt tokens it is working on, `cold` when it
+    last got a request that no cache knew (any ascending unit), and `turn` a count of picks.
     """
     model = prepared.resolve(request)
     if model is None:
@@ -82,13 +86,22 @@ def decide(
     if among is not None:
         excluded = _only(plan, among, excluded)
     points = words(request.request_id)
-    choice: Choice | None
+    choice: Choice | DropReason | None
     if prepared.profile.picker is _WEIGHTED_DRAW:
         draw = fraction(points[0])
         choice = weighted_draw(plan, points, prepared.regions, excluded, tried, may_try)
     else:
         draw = None
-        choice = max_score(plan, points[1], prepared.profile.scorers, in_flight, excluded, tried)
+        board = _reachable(plan.board, excluded, tried)
+        if board is None:
+            choice = None
+        else:
+            arrival = Arrival(
+                board.endpoints, signals, in_flight, in_flight_tokens, cold, fraction(points[2])
+            )
+            choice = pick_endpoint(board, arrival, prepared.profile, points, turn)
+    if isinstance(choice, DropReason):
+        return _rejected(prepared, request, choice)
     if choice is None:
         return _rejected(prepared, request, _left(plan, excluded, tried))
     explanation = Explanation(
@@ -109,6 +122,15 @@ def _only(plan: Plan, among: Collection[str], excluded: Excluded) -> Excluded:
     """Return `excluded` with every member that is not `among` those a caller's data plane can reach."""
     names = (member.candidate.id for member in plan.members)
     return {**dict.fromkeys((n for n in names if n not in among), DropReason.NO_HEALTHY_CLUSTER), **excluded}
+
+
+def _reachable(board: Board, excluded: Excluded, tried: Collection[str]) -> Board | None:
+    """Return the board of those neither excluded nor tried, None when nobody is left."""
+    if not excluded and not tried:
+        return board
+    names = board.endpoints.ids
+    left = [place for place, name in enumerate(names) if name not in excluded and name not in tried]
+    return board.narrow(left) if left else None
 
 
 def _rejected(prepared: Prepared, request: InferenceRequest, reason: DropReason) -> Rejected:
@@ -147,8 +169,10 @@ def explain(
     policy_confirmed_at: Instant | None = None,
     signals: Signals = NO_SIGNALS,
     among: Collection[str] | None = None,
-    in_flight: InFlight = NOTHING_SENT,
-    in_flight_tokens: InFlight = NOTHING_SENT,
+    in_flight: InFlight = NOTHING,
+    in_flight_tokens: InFlight = NOTHING,
+    cold: Mapping[str, int] = NOTHING,
+    turn: int = 0,
 ) -> Decision:
     """Return the same decision with a verdict on every candidate of the snapshot, in its order."""
     decision = decide(
@@ -163,15 +187,26 @@ def explain(
         among=among,
         in_flight=in_flight,
         in_flight_tokens=in_flight_tokens,
+        cold=cold,
+        turn=turn,
     )
     model = prepared.resolve(request)
     if model is None:
         verdicts = tuple(Verdict(c.id, DropReason.MODEL_NOT_FOUND) for c in prepared.snapshot.candidates)
     else:
+        plan = prepared.plan(model, request.residency, sheddable=request.priority < 0)
         if among is not None:
-            plan = prepared.plan(model, request.residency, sheddable=request.priority < 0)
             excluded = _only(plan, among, excluded)
-        verdicts = _verdicts(prepared, request, model, excluded, tried, in_flight)
+        board = None if prepared.profile.picker is _WEIGHTED_DRAW else _reachable(plan.board, excluded, tried)
+        told: Mapping[str, Told] = {}
+        if board is not None:
+            point = fraction(words(request.request_id)[2])
+            told = tell(
+                board,
+                Arrival(board.endpoints, signals, in_flight, in_flight_tokens, cold, point),
+                prepared.profile,
+            )
+        verdicts = _verdicts(prepared, request, model, excluded, tried, told)
     explanation = replace(decision.explanation, verdicts=verdicts)
     if isinstance(decision, Routed):
         return replace(decision, explanation=explanation)
@@ -184,30 +219,32 @@ def _verdicts(
     model: ModelName,
     excluded: Excluded,
     tried: Collection[str],
-    in_flight: InFlight,
+    told: Mapping[str, Told],
 ) -> tuple[Verdict, ...]:
     sheddable = request.priority < 0
     plan = prepared.plan(model, request.residency, sheddable=sheddable)
     limit = prepared.saturation_limit(sheddable=sheddable)
     members = {member.candidate.id: member for member in prepared.members(model)}
-    scores: dict[str, tuple[tuple[str, float], ...]] = {}
-    if prepared.profile.picker is Picker.MAX_SCORE:
-        rows = score(plan.members, prepared.profile.scorers, in_flight, degraded=plan.panic)
-        scores = {m.candidate.id: parts for m, (_, parts) in zip(plan.members, rows, strict=True)}
     planned = {member.candidate.id for member in plan.members}
+    reason_of = prepared.profile.words.reason
 
     def verdict(candidate: Candidate) -> Verdict:
         member = members.get(candidate.id)
         if member is None:
             return Verdict(candidate.id, REASONS[Stage.SERVES], note="does not serve the model")
-        reason = _removed(member, candidate.id in planned)
+        reason = removed(member, candidate.id in planned)
         weight = plan.near[0].share(candidate.id) if plan.near else 0.0
-        note = candidate.state.value
-        if reason is not None:
-            reason = prepared.profile.words.reason(reason)
-        return Verdict(candidate.id, reason, weight, int(member.level), scores.get(candidate.id, ()), note)
+        scores, left_out = told.get(candidate.id, UNTOLD)
+        return Verdict(
+            candidate.id,
+            None if reason is None else reason_of(reason),
+            weight,
+            int(member.level),
+            scores,
+            f"{candidate.state.value}, left out by filter {left_out}" if left_out else candidate.state.value,
+        )
 
-    def _removed(member: Member, kept: bool) -> DropReason | None:
+    def removed(member: Member, kept: bool) -> DropReason | None:
         name = member.candidate.id
         stage = None if kept else refused_at(member, request.residency, limit)
         if stage is not None:

@@ -1,9 +1,8 @@
-"""Pickers: one target and its ordered fallbacks out of the eligible candidates.
+"""The picker of tier 2: one cluster and its ordered fallbacks out of a plan's draw tables.
 
-`weighted_draw` (tier 2) draws without replacement from a plan's tables, so that the retries
-of a failed cluster spread as its traffic did; `max_score` (tier 1) takes the best score.
-All fallbacks are members of the same plan, hence inside residency. Nothing is random: points
-come from the request id.
+`weighted_draw` draws without replacement, so that the retries of a failed cluster spread as its
+traffic did. All fallbacks are members of the same plan, hence inside residency. Nothing is
+random: points come from the request id. Tier 1's pickers are in `endpoint_pickers`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,9 +10,7 @@ from typing import NamedTuple
 
 from services.core.outcomes import DropReason
 from services.core.scheduling.draws import DrawTable
-from services.core.scheduling.filters import Member
 from services.core.scheduling.plan import Plan
-from services.core.scheduling.scorers import SCORERS, InFlight, fewest
 
 Excluded = Mapping[str, DropReason]
 """Candidates that may not be chosen although the plan has them, with why (left since the snapshot)."""
@@ -105,49 +102,3 @@ def _trial(trials: DrawTable, word: int, without: Collection[str], may_try: Call
         if may_try(met[asked]):
             return Choice(met[asked], (), tuple(met[:asked]), trial=True)
         asked += 1
-
-
-def score(
-    members: Sequence[Member], scorers: Sequence[tuple[str, float]], in_flight: InFlight, *, degraded: bool
-) -> list[tuple[float, tuple[tuple[str, float], ...]]]:
-    """Return for each member the weighted sum and each scorer's own score.
-
-    `degraded`: all loads are old, so only what this process has itself in flight counts.
-    """
-    own = [in_flight.get(member.candidate.id, 0) for member in members]
-    if degraded:
-        return [(value, (("own_in_flight", value),)) for value in fewest(own)]
-    loads = [member.load for member in members]
-    columns = [(name, weight, SCORERS[name](loads, own)) for name, weight in scorers]
-    return [
-        (
-            sum(weight * column[place] for _, weight, column in columns),
-            tuple((name, column[place]) for name, _, column in columns),
-        )
-        for place in range(len(members))
-    ]
-
-
-def max_score(
-    plan: Plan,
-    word: int,
-    scorers: Sequence[tuple[str, float]],
-    in_flight: InFlight,
-    excluded: Excluded,
-    tried: Collection[str],
-) -> Choice | None:
-    """Take the best score; ties, and the order of equal fallbacks, go by the request's point."""
-    members = [m for m in plan.members if m.candidate.id not in excluded and m.candidate.id not in tried]
-    if not members:
-        return None
-    scores = [total for total, _ in score(members, scorers, in_flight, degraded=plan.panic)]
-    best = max(scores)
-    ties = [place for place, value in enumerate(scores) if value == best]
-    start = word % len(ties)
-    order = [*ties[start:], *ties[:start]]
-    if len(order) <= FALLBACKS_MAX:
-        rest = [place for place, value in enumerate(scores) if value != best]
-        rest.sort(key=lambda place: -scores[place])
-        order += rest
-    names = [members[place].candidate.id for place in order[: FALLBACKS_MAX + 1]]
-    return Choice(names[0], tuple(names[1:]))

@@ -16,6 +16,7 @@ from services.core.fleet import HealthState
 from services.core.locality import Distance
 from services.core.policy import HealthPolicy, RoutingPolicy
 from services.core.residency import ResidencyRule
+from services.core.scheduling.board import Board
 from services.core.scheduling.draws import WORD_BITS, DrawTable
 from services.core.scheduling.filters import Member, Stage, refused_at
 from services.core.scheduling.profile import Picker, SchedulingProfile
@@ -43,10 +44,25 @@ class Plan:
     eligible: the furthest stage that anybody reached. `panic`: members are here although not alive.
     """
 
-    __slots__ = ("_far", "levels", "members", "near", "panic", "refused_at", "trial_point", "trials")
+    __slots__ = (
+        "_board",
+        "_far",
+        "_profile",
+        "levels",
+        "members",
+        "near",
+        "panic",
+        "refused_at",
+        "trial_point",
+        "trials",
+    )
 
-    def __init__(self, members: Sequence[Member], furthest: Stage, *, panic: bool) -> None:
+    def __init__(
+        self, members: Sequence[Member], furthest: Stage, profile: SchedulingProfile, *, panic: bool
+    ) -> None:
         self.members = tuple(members)
+        self._profile = profile
+        self._board: Board | None = None
         self.refused_at: Stage | None = None if members else furthest
         self.panic = panic
         self.near: tuple[DrawTable, ...] = ()
@@ -54,6 +70,14 @@ class Plan:
         self.trials = DrawTable(())
         self.trial_point = 0
         self._far: dict[str, tuple[DrawTable, ...]] = {}
+
+    @property
+    def board(self) -> Board:
+        """The members laid out for the profile's filters and scorers."""
+        board = self._board
+        if board is None:
+            board = self._board = Board(self.members, self._profile, degraded=self.panic)
+        return board
 
     def far(self, region: str) -> tuple[DrawTable, ...]:
         """Return draw tables, one per level, of the members outside `region`."""
@@ -89,7 +113,7 @@ def plan_for(
         if stage is Stage.HEALTH and revivable:
             sick.append(member)
     panic = not eligible and not trials and bool(sick) and _may_panic(furthest, conditions)
-    plan = Plan(sick if panic else [*eligible, *trials], furthest, panic=panic)
+    plan = Plan(sick if panic else [*eligible, *trials], furthest, conditions.profile, panic=panic)
     if drawn and plan.members:
         allowed = [member for member in members if rule.allows(member.candidate.locality)]
         _lay_out(plan, allowed, eligible, sick, conditions)

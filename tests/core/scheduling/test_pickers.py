@@ -1,20 +1,16 @@
-"""Pickers: shares over many requests, fallbacks, exclusions, trials, best scores."""
+"""The picker of tier 2: shares over many requests, fallbacks, exclusions, trials."""
 
 from collections import Counter
 from collections.abc import Collection
 
-import pytest
-
-from services.core.fleet import Candidate, HealthState, LoadReport
+from services.core.fleet import Candidate, HealthState
 from services.core.outcomes import DropReason
 from services.core.residency import ANYWHERE
 from services.core.scheduling.draws import words
-from services.core.scheduling.pickers import FALLBACKS_MAX, Choice, Excluded, max_score, weighted_draw
-from services.core.scheduling.profile import ENDPOINTS
+from services.core.scheduling.pickers import FALLBACKS_MAX, Choice, Excluded, weighted_draw
 from tests.core.scheduling.fleets import (
     AP_SOUTH,
     EU_NORTH,
-    EU_WEST,
     MODEL,
     US_EAST,
     cluster,
@@ -165,74 +161,3 @@ def test_with_nobody_else_trials_carry_what_they_may() -> None:
         choice = draw(alone, other, number=number, free={"q"})
         assert choice is not None
         assert (choice.target, choice.trial) == ("q", True)
-
-
-# --- Best score -------------------------------------------------------------------------------------------
-
-
-def endpoint(
-    name: str, waiting: float | None = 0, kv_use: float | None = 0.0, state: HealthState = HealthState.HEALTHY
-) -> Candidate:
-    return Candidate(
-        name, EU_WEST, frozenset({MODEL}), LoadReport(waiting=waiting, kv_use=kv_use), state, probing_ok=False
-    )
-
-
-def best(
-    *endpoints: Candidate,
-    number: int = 0,
-    in_flight: dict[str, int] | None = None,
-    excluded: Excluded | None = None,
-    tried: Collection[str] = (),
-) -> Choice | None:
-    plan = fleet(*endpoints, profile=ENDPOINTS).plan(MODEL, ANYWHERE, sheddable=False)
-    word = words(request(number).request_id)[1]
-    return max_score(plan, word, ENDPOINTS.scorers, in_flight or {}, excluded or {}, tried)
-
-
-def test_the_best_score_wins_and_the_rest_follow_in_order() -> None:
-    choice = best(endpoint("worst", 10, 0.9), endpoint("best"), endpoint("middle", 5, 0.5))
-    assert choice == Choice("best", ("middle", "worst"))
-
-
-def test_ties_are_broken_evenly_by_the_request() -> None:
-    counts: Counter[str] = Counter()
-    for number in range(900):
-        choice = best(endpoint("a"), endpoint("busy", 9), endpoint("b"), endpoint("c"), number=number)
-        assert choice is not None
-        assert choice.fallbacks[-1] == "busy"
-        counts[choice.target] += 1
-    assert within(counts, {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}, 0.06)
-
-
-def test_own_requests_since_the_scrape_turn_the_choice() -> None:
-    idle_as_scraped = (endpoint("a", 0), endpoint("b", 2))
-    assert best(*idle_as_scraped) == Choice("a", ("b",))
-    assert best(*idle_as_scraped, in_flight={"a": 3}) == Choice("b", ("a",))
-
-
-def test_more_ties_than_fallbacks_need_no_order_of_the_rest() -> None:
-    choice = best(*[endpoint(f"e{number}") for number in range(9)], endpoint("busy", 9))
-    assert choice is not None
-    assert len(choice.fallbacks) == FALLBACKS_MAX
-    assert "busy" not in choice.fallbacks
-
-
-def test_excluded_and_tried_endpoints_are_not_taken() -> None:
-    three = (endpoint("a"), endpoint("b", 1), endpoint("c", 2))
-    assert best(*three, excluded={"a": GONE}, tried={"b"}) == Choice("c", ())
-    assert best(*three, excluded={"a": GONE, "b": GONE}, tried={"c"}) is None
-
-
-def test_with_all_metrics_old_the_least_own_requests_decide() -> None:
-    old = [
-        endpoint("looks_idle", 0, 0.0, HealthState.STALE),
-        endpoint("looks_busy", 99, 0.99, HealthState.STALE),
-    ]
-    assert best(*old, in_flight={"looks_idle": 4, "looks_busy": 1}) == Choice("looks_busy", ("looks_idle",))
-
-
-@pytest.mark.parametrize("number", range(5))
-def test_an_unknown_signal_scores_as_the_pools_mean(number: int) -> None:
-    choice = best(endpoint("bad", 10, 0.9), endpoint("unknown", None, None), endpoint("good"), number=number)
-    assert choice == Choice("good", ("unknown", "bad"))
