@@ -1,4 +1,4 @@
-"""`gir simulate-pod`: one simulated model server, OpenAI-compatible, with vLLM's metrics and fault knobs.
+"""`gir simulate-pod`: one simulated model server, OpenAI-compatible, posing as vLLM or SGLang, with fault knobs.
 
 Parses words into settings and runs the pod until it is told to stop; the pod itself is in
 `services.simulator`.
@@ -16,9 +16,10 @@ import uvloop
 from services.adapters.system.clock import SystemClock
 from services.cli.exit_codes import DONE, NO, USAGE
 from services.simulator.assembly import start_pod
-from services.simulator.metrics_page import MetricNames
+from services.simulator.flavours import Flavour
 from services.simulator.profile import PROFILES
 from services.simulator.settings import PodSettings
+from services.simulator.vllm_page import MetricNames
 from services.wire.config.settings_source import SettingsError, load_settings
 
 KILLED = 128 + signal.SIGKILL
@@ -29,9 +30,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add the verb and its options."""
     parser = subparsers.add_parser(
         "simulate-pod",
-        help="run a simulated model server with vLLM's metrics and fault knobs",
+        help="run a simulated model server with vLLM's or SGLang's metrics and fault knobs",
         epilog="Faults are changed while it runs: POST /admin/config with any of extra_ttft_ms, "
-        "inter_token_factor, failure_injection_rate, failure_types, hang, metrics, probes, crash; "
+        "inter_token_factor, failure_injection_rate, failure_types, hang, metrics, probes, kv_events, crash; "
         "GET shows them. Engine sizes and costs: the `engine` section of the settings file, or "
         "GIR_ENGINE__MAX_NUM_SEQS and the like.",
     )
@@ -42,16 +43,56 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--model", metavar="NAME", help="served model name (default: llama-3.1-8b)")
     parser.add_argument("--alias", action="append", metavar="NAME", help="a further served name; repeatable")
     parser.add_argument("--profile", metavar="NAME", help=f"one of {', '.join(PROFILES)} (default: h100-8b)")
-    parser.add_argument(
-        "--metric-names",
-        choices=[names.value for names in MetricNames],
-        help="vLLM's generation of metric names (default: current)",
-    )
+    _add_engine_options(parser)
+    _add_kv_event_options(parser)
     parser.add_argument(
         "--insecure-bind",
         action="store_true",
         default=None,
         help="allow an address other than loopback, without TLS",
+    )
+
+
+def _add_engine_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--flavour",
+        choices=[flavour.value for flavour in Flavour],
+        help="the engine it poses as (default: vllm)",
+    )
+    parser.add_argument(
+        "--engine-version", metavar="V", help="version it says it has (default: a current one)"
+    )
+    parser.add_argument(
+        "--metric-names",
+        choices=[names.value for names in MetricNames],
+        help="vLLM's generation of metric names (default: that of its version)",
+    )
+    parser.add_argument(
+        "--page-lines", type=int, metavar="N", help="make the metrics page at least this long"
+    )
+    parser.add_argument(
+        "--lora", action="append", metavar="NAME", help="a LoRA adapter it serves; repeatable"
+    )
+    parser.add_argument(
+        "--max-loras", type=int, metavar="N", help="adapters on the GPU at once (default: all)"
+    )
+    parser.add_argument(
+        "--data-parallel-size", type=int, metavar="N", help="ranks behind the port (default: 1)"
+    )
+    parser.add_argument(
+        "--startup-s", type=float, metavar="S", help="refuse connections this long, as while loading weights"
+    )
+
+
+def _add_kv_event_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kv-events", metavar="tcp://HOST:PORT", help="publish KV events there by ZeroMQ; rank r at PORT + r"
+    )
+    parser.add_argument(
+        "--kv-replay", metavar="tcp://HOST:PORT", help="answer there for missed KV events; rank r at PORT + r"
+    )
+    parser.add_argument(
+        "--kv-events-map", action="store_true", default=None, help="events as maps rather than arrays"
     )
 
 
@@ -64,7 +105,17 @@ def run(args: argparse.Namespace) -> int:
         "model": args.model,
         "aliases": args.alias,
         "profile": args.profile,
+        "flavour": args.flavour,
+        "version": args.engine_version,
         "metric_names": args.metric_names,
+        "page_lines": args.page_lines,
+        "loras": args.lora,
+        "max_loras": args.max_loras,
+        "data_parallel_size": args.data_parallel_size,
+        "startup_s": args.startup_s,
+        "kv_events.endpoint": args.kv_events,
+        "kv_events.replay_endpoint": args.kv_replay,
+        "kv_events.as_maps": args.kv_events_map,
         "insecure_bind": args.insecure_bind,
     }
     try:

@@ -1,4 +1,4 @@
-"""Rendering OpenAI answers: documents, stream chunks, model lists and errors, byte by byte.
+"""Rendering OpenAI answers: documents, stream chunks and errors, byte by byte.
 
 Pure; the server decides when each is sent. A stream's chunks differ only in their text, so everything
 around it is rendered once per answer: a pod writes thousands of chunks a second on a shared core.
@@ -141,21 +141,3 @@ def error_document(error: ApiError) -> bytes:
             }
         }
     )
-
-
-def model_list(names: Sequence[str], max_model_len: int) -> bytes:
-    """Return the /v1/models document: the base model first, aliases pointing at it as their root."""
-    data: list[dict[str, Any]] = [
-        {
-            "id": name,
-            "object": "model",
-            "created": 0,
-            "owned_by": "vllm",
-            "root": names[0],
-            "parent": None,
-            "max_model_len": max_model_len,
-            "permission": [],
-        }
-        for name in names
-    ]
-    return orjson.dumps({"object": "list", "data": data})

@@ -11,7 +11,13 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from services.simulator.tokens import count_tokens
+from services.simulator.tokens import (
+    BYTES_PER_TOKEN,
+    END_OF_MESSAGE,
+    content_of,
+    start_of_message,
+    tokens_of,
+)
 
 CHOICES_MAX = 128
 """OpenAI's bound on `n`; vLLM's default for prompts times n is higher, but no test needs more."""
@@ -35,10 +41,14 @@ def bad_request(message: str, param: str | None = None) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: its length in tokens, and the bytes that stand for it in prefix hashes."""
+    """One prompt as whole tokens of four bytes each (`tokens` module)."""
 
-    tokens: int
     content: bytes
+
+    @property
+    def tokens(self) -> int:
+        """Its length in tokens."""
+        return len(self.content) // BYTES_PER_TOKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +101,14 @@ class _CompletionBody(_Body):
     prompt: Annotated[str | list[int] | list[str] | list[list[int]], Field(min_length=1)]
 
 
-_B = TypeVar("_B", bound=_Body)
+class _TokenizeBody(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    model: Annotated[str, Field(strict=True)] = ""
+    prompt: str | None = None
+    messages: Annotated[list[_Message], Field(min_length=1)] | None = None
+
+
+_B = TypeVar("_B", bound=BaseModel)
 
 COMPLETION_TOKENS_DEFAULT = 16
 """OpenAI's and vLLM's default `max_tokens` of /v1/completions; chat has none."""
@@ -101,7 +118,7 @@ def read_chat(body: bytes) -> Generation:
     """Return what a /v1/chat/completions body asks for. Raises ApiError."""
     parsed = _validated(_ChatBody, body)
     limit = parsed.max_completion_tokens if parsed.max_completion_tokens is not None else parsed.max_tokens
-    return _generation(parsed, (_text_prompt(_conversation(parsed.messages)),), limit)
+    return _generation(parsed, (_conversation(parsed.messages),), limit)
 
 
 def read_completion(body: bytes) -> Generation:
@@ -109,6 +126,16 @@ def read_completion(body: bytes) -> Generation:
     parsed = _validated(_CompletionBody, body)
     limit = parsed.max_tokens if parsed.max_tokens is not None else COMPLETION_TOKENS_DEFAULT
     return _generation(parsed, tuple(_prompts(parsed.prompt)), limit)
+
+
+def read_tokenize(body: bytes) -> tuple[str, Prompt]:
+    """Return the model and the one prompt of a /tokenize body, of text or of messages. Raises ApiError."""
+    parsed = _validated(_TokenizeBody, body)
+    if parsed.messages is not None:
+        return parsed.model, _conversation(parsed.messages)
+    if parsed.prompt is None:
+        raise bad_request("prompt: Field required", "prompt")
+    return parsed.model, _text_prompt(parsed.prompt)
 
 
 def check_length(generation: Generation, max_model_len: int) -> None:
@@ -149,37 +176,39 @@ def _generation(parsed: _Body, prompts: tuple[Prompt, ...], max_tokens: int | No
     )
 
 
-def _text_prompt(text: bytes) -> Prompt:
-    return Prompt(count_tokens(text), text)
+def _conversation(messages: Iterable[_Message]) -> Prompt:
+    """Return the conversation in the simulator's chat template, ready for the assistant's next words.
 
-
-def _conversation(messages: Iterable[_Message]) -> bytes:
-    """Return the conversation as one text. Only text counts: images and audio have no size here."""
+    A message is an opening token, its text and a closing token. Only text counts: images and audio have no
+    size here.
+    """
     parts = []
     for message in messages:
         content = message.content
         if isinstance(content, list):
             content = "".join(str(part.get("text", "")) for part in content)
-        parts.append(f"{message.role}: {content or ''}\n")
-    return "".join(parts).encode("utf-8", "surrogatepass")
+        parts.append(start_of_message(message.role))
+        if content:
+            parts.append(tokens_of(content.encode("utf-8", "surrogatepass")))
+        parts.append(END_OF_MESSAGE)
+    parts.append(start_of_message("assistant"))
+    return Prompt(b"".join(parts))
 
 
 def _prompts(given: str | list[int] | list[str] | list[list[int]]) -> Iterable[Prompt]:
     if isinstance(given, str):
-        return [_text_prompt(given.encode())]
-    token_ids: list[int] = []
+        return [_text_prompt(given)]
+    ids: list[int] = []
     prompts: list[Prompt] = []
     for item in given:
         if isinstance(item, int):
-            token_ids.append(item)
+            ids.append(item)
         elif isinstance(item, str):
-            prompts.append(_text_prompt(item.encode()))
+            prompts.append(_text_prompt(item))
         else:
-            prompts.append(_token_prompt(item))
-    return [_token_prompt(token_ids)] if token_ids else prompts
+            prompts.append(Prompt(content_of(item or [0])))
+    return [Prompt(content_of(ids))] if ids else prompts
 
 
-def _token_prompt(token_ids: list[int]) -> Prompt:
-    # Four bytes a token, so that a block of hashes covers the same number of tokens as for text.
-    content = b"".join((token_id & 0xFFFFFFFF).to_bytes(4, "big") for token_id in token_ids)
-    return Prompt(max(1, len(token_ids)), content)
+def _text_prompt(text: str) -> Prompt:
+    return Prompt(tokens_of(text.encode("utf-8", "surrogatepass")))

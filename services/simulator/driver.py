@@ -6,12 +6,13 @@ step it streams, and a demo runs fifteen pods on two cores.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from services.adapters.ports import Clock
 from services.core.units import NS_PER_MS, Instant
 from services.simulator.engine import Engine, Slowdown
-from services.simulator.events import EngineRequest, Finished, FirstToken, TokensProduced
+from services.simulator.events import EngineRequest, Finished, FirstToken, KvChange, TokensProduced
 
 TIMER_TICK_NS = NS_PER_MS
 """uvloop's timers count whole milliseconds; a shorter delay would spin until the deadline has passed."""
@@ -33,11 +34,20 @@ class SequenceListener(Protocol):
         """Everything that happened up to now has been told."""
 
 
-class EngineDriver:
-    """One engine on one event loop. `wake_interval_ms` is the least time between two wake-ups."""
+KvSink = Callable[[list[KvChange]], None]
 
-    def __init__(self, engine: Engine, clock: Clock, wake_interval_ms: int) -> None:
+
+class EngineDriver:
+    """One engine on one event loop. `wake_interval_ms` is the least time between two wake-ups.
+
+    What happens to the blocks of an engine with a journal goes to `kv_sink`, batch by batch.
+    """
+
+    def __init__(
+        self, engine: Engine, clock: Clock, wake_interval_ms: int, kv_sink: KvSink | None = None
+    ) -> None:
         self.engine = engine
+        self._kv_sink = kv_sink
         self._clock = clock
         self._wake_interval_ns = wake_interval_ms * NS_PER_MS
         self._listeners: dict[str, tuple[SequenceListener, int]] = {}
@@ -61,6 +71,22 @@ class EngineDriver:
     def slow_down(self, slowdown: Slowdown) -> None:
         """Change how slow the engine is from now on."""
         self.engine.slow_down(slowdown, self._clock.now())
+        self._arm()
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget cached blocks, as the engine does."""
+        done = self.engine.reset_prefix_cache(self._clock.now())
+        self.settle()
+        return done
+
+    def sleep(self) -> None:
+        """Stop computing at the end of the step in progress."""
+        self.engine.sleep(self._clock.now())
+        self.settle()
+
+    def wake(self) -> None:
+        """Go on computing."""
+        self.engine.wake(self._clock.now())
         self._arm()
 
     def settle(self) -> None:
@@ -91,6 +117,8 @@ class EngineDriver:
                     touched[id(listener)] = listener
             for listener in touched.values():
                 listener.flush()
+            if self._kv_sink is not None and (changes := self.engine.kv_changes()):
+                self._kv_sink(changes)
         finally:
             self._telling = False
             self._arm()

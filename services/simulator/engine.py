@@ -9,13 +9,14 @@ one big one gives the same events.
 import heapq
 from dataclasses import dataclass
 
-from services.core.units import Duration, Instant
+from services.core.units import NS_PER_S, Duration, Instant
 from services.simulator.events import (
     EngineEvent,
     EngineRequest,
     Finished,
     FinishReason,
     FirstToken,
+    KvChange,
     Preempted,
     TokensProduced,
 )
@@ -24,6 +25,8 @@ from services.simulator.scheduler import Scheduler, Sequence, StepPlan
 from services.simulator.tallies import Tallies
 
 NO_DELAY = Duration(0)
+LORA_SERIES_MAX = 1024
+"""Sets of adapters an engine remembers; the real page keeps them for ever, a simulated one stays bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,27 @@ class _Run:
 
 
 class Engine:
-    """One simulated engine. Calls must come with `now` never going back (ValueError)."""
+    """One simulated engine. Calls must come with `now` never going back (ValueError).
 
-    def __init__(self, profile: EngineProfile, now: Instant) -> None:
+    With `journal` it records what happens to its reusable blocks, and the owner must call `kv_changes`.
+    `adapters_seen` is when each pair (running adapters, waiting adapters) was last the case, oldest first.
+    """
+
+    def __init__(
+        self,
+        profile: EngineProfile,
+        now: Instant,
+        *,
+        tallies: Tallies | None = None,
+        journal: bool = False,
+    ) -> None:
         self.profile = profile
-        self.tallies = Tallies()
+        self.tallies = tallies or Tallies()
+        self.adapters_seen: dict[tuple[str, str], Instant] = {}
         self._now = now
-        self._scheduler = Scheduler(profile)
+        self._journal: list[KvChange] | None = [] if journal else None
+        self._scheduler = Scheduler(profile, self._journal)
+        self._asleep = False
         self._slowdown = Slowdown()
         self._sequences: dict[str, Sequence] = {}
         self._delayed: list[tuple[Instant, int, Sequence]] = []
@@ -86,6 +103,22 @@ class Engine:
     def kv_used_blocks(self) -> int:
         """KV blocks in use."""
         return self._scheduler.kv.used_blocks
+
+    @property
+    def resident_adapters(self) -> tuple[str, ...]:
+        """Adapters that hold a slot."""
+        return self._scheduler.lora.resident
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the engine sleeps: what it holds stays, nothing is computed."""
+        return self._asleep
+
+    @property
+    def decode_tokens_per_s(self) -> float:
+        """Rate at which the step in progress produces tokens, 0 when idle."""
+        run = self._run
+        return len(run.plan.decode) * NS_PER_S / run.step_ns if run is not None else 0.0
 
     def submit(self, request: EngineRequest, now: Instant) -> None:
         """Accept a request; it joins the batch at the next step boundary that has room.
@@ -137,6 +170,35 @@ class Engine:
         self._advance(now)
         self._slowdown = slowdown
         self._cut()
+
+    def kv_changes(self) -> list[KvChange]:
+        """Return what happened to reusable blocks since the last call, in order."""
+        journal = self._journal
+        if not journal:
+            return []
+        changes = list(journal)
+        journal.clear()
+        return changes
+
+    def reset_prefix_cache(self, now: Instant) -> bool:
+        """Forget cached blocks; False, and nothing forgotten, while a request holds some (as vLLM has it)."""
+        self._advance(now)
+        return self._scheduler.kv.clear()
+
+    def sleep(self, now: Instant) -> None:
+        """Compute nothing until `wake`, from the end of the step in progress; cached blocks are forgotten if idle."""
+        self._advance(now)
+        self._asleep = True
+        self._cut()
+        self._scheduler.kv.clear()
+
+    def wake(self, now: Instant) -> None:
+        """Go on where `sleep` stopped."""
+        self._advance(now)
+        if self._asleep:
+            self._asleep = False
+            if self._run is None:
+                self._begin(now)
 
     def advance(self, now: Instant) -> list[EngineEvent]:
         """Return what happened up to and including `now`, in order of time."""
@@ -197,6 +259,8 @@ class Engine:
                     self._scheduler.grow(sequence, 1)
 
     def _begin(self, at: Instant) -> None:
+        if self._asleep:
+            return
         plan = self._scheduler.plan()
         for sequence in plan.preempted:
             self.tallies.preemptions += 1
@@ -207,15 +271,28 @@ class Engine:
                 sequence.cached_tokens = sequence.computed
                 self.tallies.prefix_queries += sequence.request.prompt_tokens
                 self.tallies.prefix_hits += sequence.cached_tokens
+        if self.profile.max_loras:
+            self._note_adapters(at)
         if not plan.prefill and not plan.decode:
             return
         step_ns = self.profile.step_ns(
             plan.prefill_tokens,
             len(plan.decode),
             len(self._scheduler.running),
+            lora_loads=plan.lora_loads,
             inter_token_factor=self._slowdown.inter_token_factor,
         )
         self._run = _Run(plan, at, step_ns, self._scheduler.identical_steps(plan))
+
+    def _note_adapters(self, at: Instant) -> None:
+        """Remember which adapters run and wait, as vLLM labels a gauge with them in every iteration."""
+        seen = self.adapters_seen
+        waiting = dict.fromkeys(s.request.lora for s in self._scheduler.waiting if s.request.lora)
+        pair = (",".join(self._scheduler.lora.running), ",".join(waiting))
+        seen.pop(pair, None)
+        seen[pair] = at
+        if len(seen) > LORA_SERIES_MAX:
+            del seen[next(iter(seen))]
 
     def _complete(self, run: _Run, done: int) -> None:
         self.tallies.steps += done
@@ -235,12 +312,9 @@ class Engine:
         over = False
         in_pace = 0
         produced = 0
-        for sequence in run.plan.decode:
-            if sequence.aborted:
-                continue
-            if done > 1:  # The plan reserved the first step's block.
-                self._scheduler.grow(sequence, done)
-            sequence.computed += done
+        decoding = [sequence for sequence in run.plan.decode if not sequence.aborted]
+        self._scheduler.decode_steps(decoding, done)
+        for sequence in decoding:
             sequence.produced += done
             produced += done
             if sequence.last_token_at == run.start:
@@ -259,7 +333,7 @@ class Engine:
     def _prefill(self, sequence: Sequence, tokens: int, end: Instant) -> bool:
         """Take in a chunk computed by the step that ended; True when the sequence is over."""
         sequence.computed += tokens
-        self._scheduler.offer_prompt_blocks(sequence)
+        self._scheduler.offer_blocks(sequence)
         if sequence.aborted or sequence.computed < sequence.known_tokens:
             return False
         request = sequence.request

@@ -22,10 +22,12 @@ class FinishReason(enum.Enum):
 class EngineRequest:
     """One sequence to generate.
 
-    `block_hashes` are chained hashes of the leading full prompt blocks; fewer than the prompt holds means
-    the rest is not shareable. `output_tokens` is decided by the caller (at least 1), `natural_end` says
-    whether the answer ends there by itself. Only `streamed` requests get a `TokensProduced` per step;
-    others cost nothing between their first token and their end.
+    `block_hashes` are chained hashes of the leading full blocks of the prompt and the answer after it; fewer
+    than they hold means the rest is not shareable. `output_tokens` is decided by the caller (at least 1),
+    `natural_end` says whether the answer ends there by itself. Only `streamed` requests get a
+    `TokensProduced` per step; others cost nothing between their first token and their end. `lora` names the
+    adapter it needs, empty for the base model. `content` (the tokens behind the hashes, four bytes each) and
+    `cache_salt` are what an engine with a KV journal tells of its blocks; else they may stay empty.
     """
 
     request_id: str
@@ -34,6 +36,9 @@ class EngineRequest:
     block_hashes: tuple[bytes, ...] = ()
     natural_end: bool = False
     streamed: bool = False
+    lora: str = ""
+    content: bytes = b""
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +81,34 @@ class Finished:
 
 
 EngineEvent = FirstToken | TokensProduced | Preempted | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksStored:
+    """Consecutive blocks became reusable, `parent` (None at the root) being the one before the first.
+
+    `first` is the index of the first in its sequence; `content` holds their tokens, four bytes each.
+    """
+
+    hashes: tuple[bytes, ...]
+    parent: bytes | None
+    first: int
+    content: bytes
+    lora: str
+    cache_salt: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksRemoved:
+    """Blocks were evicted, the oldest first."""
+
+    hashes: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllBlocksCleared:
+    """Every reusable block is gone."""
+
+
+KvChange = BlocksStored | BlocksRemoved | AllBlocksCleared
+"""What happened to the blocks that later requests may reuse, in order."""

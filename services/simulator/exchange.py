@@ -12,7 +12,8 @@ from services.simulator.answers import DONE, AnswerForm, Choice, Usage
 from services.simulator.completions import Generation
 from services.simulator.driver import EngineDriver
 from services.simulator.events import EngineRequest, Finished, FinishReason, FirstToken
-from services.simulator.tokens import block_hashes, natural_answer_tokens
+from services.simulator.profile import EngineProfile
+from services.simulator.tokens import answer_content, block_hashes, natural_answer_tokens
 
 EVENT_STREAM: Header = (b"content-type", b"text/event-stream; charset=utf-8")
 JSON: Header = (b"content-type", b"application/json")
@@ -27,11 +28,12 @@ class Ticket:
 
 
 class Exchange:
-    """Answers one request through `responder`; start it with `begin`."""
+    """Answers one request through `responder`; start it with `begin`. `lora` is the adapter it needs."""
 
     def __init__(
         self,
         generation: Generation,
+        lora: str,
         form: AnswerForm,
         ticket: Ticket,
         driver: EngineDriver,
@@ -43,7 +45,7 @@ class Exchange:
         self._driver = driver
         self._responder = responder
         self._headers = headers
-        self._sequences = _sequences(generation, ticket, driver)
+        self._sequences = _sequences(generation, lora, ticket, driver.engine.profile)
         self._positions = [0] * len(self._sequences)
         self._ends: dict[int, Finished] = {}
         self._chunks: list[bytes] = []
@@ -112,26 +114,46 @@ class Exchange:
         )
 
 
-def _sequences(generation: Generation, ticket: Ticket, driver: EngineDriver) -> list[EngineRequest]:
-    profile = driver.engine.profile
-    salt = f"{generation.model}\x1f{generation.cache_salt}"
+def _sequences(
+    generation: Generation, lora: str, ticket: Ticket, profile: EngineProfile
+) -> list[EngineRequest]:
+    # The base model and its aliases are one model to the cache; an adapter changes every key and value.
+    salt = f"{lora}\x1f{generation.cache_salt}"
     sequences: list[EngineRequest] = []
     for prompt in generation.prompts:
-        hashes = block_hashes(prompt.content, profile.block_size, salt) if profile.prefix_caching else ()
         room = profile.max_model_len - prompt.tokens
         limit = room if generation.max_tokens is None else generation.max_tokens
         for _ in range(generation.n):
             index = len(sequences)
             natural = max(natural_answer_tokens(f"{ticket.key}/{index}"), generation.min_tokens)
             ends_by_itself = natural < limit and not generation.ignore_eos
+            tokens = natural if ends_by_itself else limit
+            content: bytes = b""
+            hashes: tuple[bytes, ...] = ()
+            if profile.prefix_caching:
+                content, hashes = _cacheable(prompt.content, tokens, profile.block_size, salt)
             sequences.append(
                 EngineRequest(
                     request_id=f"{ticket.arrival}/{index}",
                     prompt_tokens=prompt.tokens,
-                    output_tokens=natural if ends_by_itself else limit,
+                    output_tokens=tokens,
                     block_hashes=hashes,
                     natural_end=ends_by_itself,
                     streamed=generation.stream,
+                    lora=lora,
+                    content=content,
+                    cache_salt=generation.cache_salt,
                 )
             )
     return sequences
+
+
+def _cacheable(
+    prompt: bytes, answer_tokens: int, block_size: int, salt: str
+) -> tuple[bytes, tuple[bytes, ...]]:
+    """Return the tokens of prompt and answer that can be cached, and the hashes of their full blocks.
+
+    The last token of an answer is never fed back, so its keys and values are never computed.
+    """
+    content = prompt + answer_content(answer_tokens - 1)
+    return content, block_hashes(content, block_size, salt)

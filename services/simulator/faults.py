@@ -64,6 +64,13 @@ class ProbeFault(enum.Enum):
     FAIL = "fail"
 
 
+class KvEventsFault(enum.Enum):
+    """What is wrong with KV events: `lose` numbers batches and keeps them for replay, but sends none."""
+
+    NONE = "none"
+    LOSE = "lose"
+
+
 class Crash(enum.Enum):
     """How a pod goes down at once: the process ends, or every socket is reset."""
 
@@ -87,6 +94,7 @@ class Faults:
     hang: bool = False
     metrics: MetricsFault = MetricsFault.NONE
     probes: ProbeFault = ProbeFault.NONE
+    kv_events: KvEventsFault = KvEventsFault.NONE
 
     def slowdown(self) -> Slowdown:
         """Return the part of the knobs that the engine acts on."""
@@ -111,6 +119,7 @@ class Faults:
         values["failure_types"] = [kind.label for kind in self.failure_types]
         values["metrics"] = self.metrics.value
         values["probes"] = self.probes.value
+        values["kv_events"] = self.kv_events.value
         return values
 
 
@@ -146,6 +155,8 @@ def _read(name: str, value: object) -> object:
             return _word(name, value, MetricsFault)
         case "probes":
             return _word(name, value, ProbeFault)
+        case "kv_events":
+            return _word(name, value, KvEventsFault)
         case _:
             known = ", ".join(Faults.__dataclass_fields__)
             raise ValueError(f"{name}: no such knob; known are {known}")

@@ -7,16 +7,22 @@ reuse have laws of their own: blocks in use never exceed capacity, and only bloc
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
+from services.simulator.events import AllBlocksCleared, BlocksRemoved, KvChange
+
 
 class KvCache:
-    """Blocks of one GPU: private ones (one owner), and prompt blocks shared by content hash.
+    """Blocks of one GPU: private ones (one owner), and full blocks shared by content hash.
 
     A shared block whose last user left stays readable until its place is needed (vLLM's automatic prefix
     caching); it counts as free in `usage`, as it does there. With `prefix_caching` off nothing is shared.
+    What is evicted or cleared is written to `journal` if there is one; what is stored, its owner writes.
     """
 
-    def __init__(self, capacity_blocks: int, *, prefix_caching: bool = True) -> None:
+    def __init__(
+        self, capacity_blocks: int, *, prefix_caching: bool = True, journal: list[KvChange] | None = None
+    ) -> None:
         self.capacity_blocks = capacity_blocks
+        self.journal = journal
         self._prefix_caching = prefix_caching
         self._private = 0
         self._users: dict[bytes, int] = {}
@@ -73,12 +79,23 @@ class KvCache:
             return False
         self._private += blocks
         overflow = self.used_blocks + len(self._idle) - self.capacity_blocks
-        for _ in range(overflow):
-            self._idle.popitem(last=False)
+        if overflow > 0:
+            evicted = tuple(self._idle.popitem(last=False)[0] for _ in range(overflow))
+            if self.journal is not None:
+                self.journal.append(BlocksRemoved(evicted))
+        return True
+
+    def clear(self) -> bool:
+        """Forget every cached block; False, and nothing forgotten, while somebody holds blocks."""
+        if self.used_blocks:
+            return False
+        self._idle.clear()
+        if self.journal is not None:
+            self.journal.append(AllBlocksCleared())
         return True
 
     def share(self, block_hash: bytes) -> bool:
-        """Turn one private block, now full of prompt tokens, into a cached one that its owner holds.
+        """Turn one private block, now full of tokens, into a cached one that its owner holds.
 
         False when it stays private: caching is off, or the same content is cached already.
         """

@@ -19,8 +19,9 @@ class EngineProfile:
     `max_num_seqs`, `max_num_batched_tokens`, `max_model_len`, `num_gpu_blocks` and `block_size` mean what
     they mean to vLLM. A step costs `step_base_us` (reading the weights, launching kernels) plus
     `prefill_token_us` per prompt token plus `decode_sequence_us` per decoding sequence, and the whole
-    stretches linearly up to `time_factor_under_load` as the batch fills. Raises ValueError when a size
-    would make a request impossible to finish.
+    stretches linearly up to `time_factor_under_load` as the batch fills. `max_loras` adapters fit beside the
+    base model, 0 meaning that none are served; a step that brings one into a slot takes `lora_load_us` longer
+    for everybody, as it does in vLLM. Raises ValueError when a size would make a request impossible to finish.
     """
 
     name: str
@@ -34,12 +35,14 @@ class EngineProfile:
     block_size: int = 16
     prefix_caching: bool = True
     time_factor_under_load: float = 1.0
+    max_loras: int = 0
+    lora_load_us: int = 20_000
 
     def __post_init__(self) -> None:
         for field in ("max_num_seqs", "max_model_len", "num_gpu_blocks", "step_base_us", "block_size"):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field} must be at least 1, not {getattr(self, field)}")
-        for field in ("prefill_token_us", "decode_sequence_us"):
+        for field in ("prefill_token_us", "decode_sequence_us", "max_loras", "lora_load_us"):
             if getattr(self, field) < 0:
                 raise ValueError(f"{field} must not be negative, but is {getattr(self, field)}")
         if self.max_num_batched_tokens < self.max_num_seqs:
@@ -56,18 +59,24 @@ class EngineProfile:
             raise ValueError(f"time_factor_under_load must be 1 to 100, not {self.time_factor_under_load}")
 
     def step_ns(
-        self, prefill_tokens: int, decoding: int, running: int, *, inter_token_factor: float = 1.0
+        self,
+        prefill_tokens: int,
+        decoding: int,
+        running: int,
+        *,
+        lora_loads: int = 0,
+        inter_token_factor: float = 1.0,
     ) -> int:
         """Return the nanoseconds of one step.
 
-        `inter_token_factor` stretches everything but the prefill work, as a throttled or noisy GPU would.
+        `inter_token_factor` stretches everything but prefill work and loads, as a throttled GPU would.
         """
         decode_us = (self.step_base_us + decoding * self.decode_sequence_us) * inter_token_factor
         total_us = decode_us + prefill_tokens * self.prefill_token_us
         if self.time_factor_under_load > 1.0 and self.max_num_seqs > 1:
             share = (running - 1) / (self.max_num_seqs - 1)
             total_us *= 1.0 + (self.time_factor_under_load - 1.0) * share
-        return max(1, round(total_us * NS_PER_US))
+        return max(1, round((total_us + lora_loads * self.lora_load_us) * NS_PER_US))
 
 
 # Weights 16 GB over 3.35 TB/s is 4.8 ms a step; 16 GFLOP a prompt token at half of 990 TFLOP/s is 32 us;

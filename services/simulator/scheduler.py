@@ -2,16 +2,19 @@
 
 Follows vLLM's V1 scheduler: running sequences first in order of admission, then waiting ones while
 sequences, token budget and KV blocks last; prompts are cut to the budget (chunked prefill); when a running
-sequence finds no block, the latest admitted one is preempted. Knows the order of steps, not their time.
+sequence finds no block, the latest admitted one is preempted; one whose adapter finds no slot is passed by.
+Knows the order of steps, not their time.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
 
 from services.core.units import Instant
-from services.simulator.events import EngineRequest
+from services.simulator.events import BlocksStored, EngineRequest, KvChange
 from services.simulator.kv_cache import KvCache
+from services.simulator.lora_slots import LoraSlots
 from services.simulator.profile import EngineProfile
+from services.simulator.tokens import BYTES_PER_TOKEN
 
 
 class Sequence:
@@ -61,6 +64,7 @@ class StepPlan:
     admitted: list[Sequence] = field(default_factory=list)
     preempted: list[Sequence] = field(default_factory=list)
     prefill_tokens: int = 0
+    lora_loads: int = 0
 
     def add(self, sequence: Sequence, tokens: int) -> None:
         """Plan `tokens` of `sequence`; one token after the first output counts as decoding."""
@@ -72,11 +76,12 @@ class StepPlan:
 
 
 class Scheduler:
-    """The running batch, the waiting queue and the KV cache between them."""
+    """The running batch, the waiting queue, and the KV cache and adapter slots between them."""
 
-    def __init__(self, profile: EngineProfile) -> None:
+    def __init__(self, profile: EngineProfile, journal: list[KvChange] | None = None) -> None:
         self._profile = profile
-        self.kv = KvCache(profile.num_gpu_blocks, prefix_caching=profile.prefix_caching)
+        self.kv = KvCache(profile.num_gpu_blocks, prefix_caching=profile.prefix_caching, journal=journal)
+        self.lora = LoraSlots(profile.max_loras)
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
 
@@ -114,8 +119,12 @@ class Scheduler:
         return budget
 
     def _plan_waiting(self, plan: StepPlan, budget: int) -> None:
+        passed_by: list[Sequence] = []
         while self.waiting and budget > 0 and len(self.running) < self._profile.max_num_seqs:
             sequence = self.waiting[0]
+            if not self.lora.has_room(sequence.request.lora):
+                passed_by.append(self.waiting.popleft())
+                continue
             hashes = sequence.request.block_hashes
             # At least one token must be computed, or there would be nothing to sample the next one from.
             reusable = (sequence.known_tokens - 1) // self._profile.block_size
@@ -124,15 +133,17 @@ class Scheduler:
             tokens = min(sequence.known_tokens - cached, budget)
             new_blocks = self._blocks(cached + tokens) - matched
             if not self.kv.admit(hashes[:matched], new_blocks):
-                return
+                break
             sequence.shared = list(hashes[:matched])
             sequence.private = new_blocks
             sequence.offered = matched
             sequence.computed = cached
             self.running.append(self.waiting.popleft())
+            plan.lora_loads += self.lora.acquire(sequence.request.lora)
             plan.admitted.append(sequence)
             plan.add(sequence, tokens)
             budget -= tokens
+        self.waiting.extendleft(reversed(passed_by))
 
     def identical_steps(self, plan: StepPlan) -> int:
         """Return how many steps from this one on are sure to have this very plan.
@@ -157,18 +168,77 @@ class Scheduler:
         sequence.private += missing
         return True
 
-    def offer_prompt_blocks(self, sequence: Sequence) -> None:
-        """Make the prompt blocks computed so far reusable by later requests."""
+    def offer_blocks(self, sequence: Sequence) -> None:
+        """Make the full blocks computed so far reusable by later requests."""
         hashes = sequence.request.block_hashes
         full = min(sequence.computed // self._profile.block_size, len(hashes))
-        for block_hash in hashes[sequence.offered : full]:
-            if self.kv.share(block_hash):
-                sequence.shared.append(block_hash)
+        stored: list[int] = []
+        for index in range(sequence.offered, full):
+            if self.kv.share(hashes[index]):
+                sequence.shared.append(hashes[index])
                 sequence.private -= 1
+                stored.append(index)
         sequence.offered = max(sequence.offered, full)
+        if stored and self.kv.journal is not None:
+            self._write_stored(self.kv.journal, sequence.request, stored)
+
+    def decode_steps(self, decoding: list[Sequence], steps: int) -> None:
+        """Let each of `decoding` compute one token in each of `steps` steps.
+
+        The first step's blocks are reserved by the plan. Blocks are taken and offered in the order in which
+        one step after the other would, or what is evicted would depend on how time is cut.
+        """
+        size = self._profile.block_size
+        if steps == 1:
+            for sequence in decoding:
+                sequence.computed += 1
+                if sequence.computed % size == 0:
+                    self.offer_blocks(sequence)
+            return
+        full: list[tuple[int, int]] = []  # (steps until a block is full, place in the batch)
+        for place, sequence in enumerate(decoding):
+            full += ((step, place) for step in range(-sequence.computed % size or size, steps + 1, size))
+        full.sort()
+        starts = [sequence.computed for sequence in decoding]
+        at, step_filled = 0, 0
+        while at < len(full):
+            # Blocks that fill in one step are offered at its end; the next ones are taken as the next begins.
+            step_filled = full[at][0]
+            until = at
+            while until < len(full) and full[until][0] == step_filled:
+                place = full[until][1]
+                decoding[place].computed = starts[place] + step_filled
+                self.offer_blocks(decoding[place])
+                until += 1
+            for _, place in full[at:until] if step_filled < steps else ():
+                self.grow(decoding[place], 1)
+            at = until
+        for place, sequence in enumerate(decoding):
+            sequence.computed = starts[place] + steps
+
+    def _write_stored(self, journal: list[KvChange], request: EngineRequest, stored: list[int]) -> None:
+        """Tell of the blocks at the indexes `stored`, each consecutive run by itself."""
+        block_bytes = self._profile.block_size * BYTES_PER_TOKEN
+        start = 0
+        for end in range(1, len(stored) + 1):
+            if end < len(stored) and stored[end] == stored[end - 1] + 1:
+                continue
+            first, last = stored[start], stored[end - 1] + 1
+            journal.append(
+                BlocksStored(
+                    hashes=request.block_hashes[first:last],
+                    parent=request.block_hashes[first - 1] if first else None,
+                    first=first,
+                    content=request.content[first * block_bytes : last * block_bytes],
+                    lora=request.lora,
+                    cache_salt=request.cache_salt,
+                )
+            )
+            start = end
 
     def release(self, sequence: Sequence) -> None:
-        """Give back all blocks of a sequence that leaves the batch."""
+        """Give back all blocks, and the adapter's slot, of a sequence that leaves the batch."""
+        self.lora.release(sequence.request.lora)
         self.kv.release(sequence.shared, sequence.private)
         sequence.shared = []
         sequence.private = 0

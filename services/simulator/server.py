@@ -1,7 +1,7 @@
-"""The pod's HTTP surface: vLLM's OpenAI endpoints, its metrics and probes, and the fault knobs.
+"""The pod's HTTP surface: its engine's endpoints as vLLM or SGLang has them, and the fault knobs.
 
 Decides what happens to each request: hang, forced error, injected failure, refusal, or an exchange with
-the engine. Sockets are in `sockets`, the answer's life in `exchange`, words on the wire in `answers`.
+one rank's engine. Sockets are in `sockets`, the answer's life in `exchange`, words on the wire in `answers`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +11,29 @@ import orjson
 
 from services.adapters.http.responder import Header, Responder
 from services.adapters.ports import Clock
-from services.simulator.answers import AnswerForm, error_document, model_list
-from services.simulator.completions import ApiError, Generation, check_length, read_chat, read_completion
+from services.simulator.answers import AnswerForm, error_document
+from services.simulator.completions import (
+    ApiError,
+    Generation,
+    bad_request,
+    check_length,
+    read_chat,
+    read_completion,
+    read_tokenize,
+)
 from services.simulator.driver import EngineDriver
 from services.simulator.exchange import JSON, Exchange, Ticket
-from services.simulator.faults import Crash, Faults, MetricsFault, ProbeFault, updated
-from services.simulator.metrics_page import Gauges, MetricNames, MetricsPage
+from services.simulator.exposition import Gauges
+from services.simulator.faults import Crash, Faults, KvEventsFault, MetricsFault, ProbeFault, updated
+from services.simulator.flavours import Flavour, Page
+from services.simulator.kv_publisher import KvPublisher
+from services.simulator.served_models import ServedModels
+from services.simulator.tokens import token_ids
 from services.wire.http1.refusals import Refusal
 from services.wire.http1.requests import Request
 
 PROMETHEUS: Header = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 _GAUGES = {
     MetricsFault.NAN: Gauges.NAN,
     MetricsFault.MISSING_KV: Gauges.MISSING_KV,
@@ -33,51 +46,84 @@ Handler = Callable[[Request, Responder], None]
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """Who the pod says it is: name, port, vLLM version, models (the base model first, then aliases)."""
+    """Who the pod says it is: name, port, engine and its version, base model."""
 
     pod: str
     port: int
+    flavour: Flavour
     version: str
-    models: tuple[str, ...]
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodParts:
+    """What one pod's server stands on, all of it made for this pod.
+
+    `drivers` and `publishers` have one entry per rank (`publishers` none when there are no KV events);
+    `old_page` is what the knob `metrics: old_names` shows; `crashes` carries out the crash knob, for the
+    ways this pod has.
+    """
+
+    drivers: Sequence[EngineDriver]
+    publishers: Sequence[KvPublisher]
+    models: ServedModels
+    page: Page
+    old_page: Page
+    crashes: Mapping[Crash, Callable[[], None]]
 
 
 class PodServer:
-    """Answers every request to one pod. `crashes` carries out the crash knob, for the ways this pod has."""
+    """Answers every request to one pod."""
 
-    def __init__(
-        self,
-        identity: PodIdentity,
-        driver: EngineDriver,
-        clock: Clock,
-        names: MetricNames,
-        faults: Faults,
-        crashes: Mapping[Crash, Callable[[], None]],
-    ) -> None:
+    def __init__(self, identity: PodIdentity, parts: PodParts, clock: Clock, faults: Faults) -> None:
         self._identity = identity
-        self._driver = driver
+        self._parts = parts
         self._clock = clock
-        self._crashes = crashes
         self._arrivals = 0
         self._headers: tuple[Header, ...] = (
             (b"x-inference-pod", identity.pod.encode()),
             (b"x-inference-port", b"%d" % identity.port),
         )
-        self._page = MetricsPage(names, identity.models[0], driver.engine)
-        self._old_page = MetricsPage(MetricNames.OLD, identity.models[0], driver.engine)
         self._frozen_page: bytes | None = None
-        self._models = model_list(identity.models, driver.engine.profile.max_model_len)
-        self._routes: Mapping[bytes, Mapping[bytes, Handler]] = {
+        self._profile = parts.drivers[0].engine.profile
+        self._routes = self._routed()
+        self.faults = faults
+        self._act_on(faults)
+
+    def _routed(self) -> Mapping[bytes, Mapping[bytes, Handler]]:
+        probe: Mapping[bytes, Handler] = {b"GET": self._probe}
+        routes: dict[bytes, Mapping[bytes, Handler]] = {
             b"/v1/chat/completions": {b"POST": self._chat},
             b"/v1/completions": {b"POST": self._completion},
             b"/v1/models": {b"GET": self._list_models},
+            b"/tokenize": {b"POST": self._tokenize},
             b"/metrics": {b"GET": self._metrics},
-            b"/health": {b"GET": self._probe},
+            b"/health": probe,
             b"/ping": {b"GET": self._probe, b"POST": self._probe},
-            b"/version": {b"GET": self._version},
             b"/admin/config": {b"GET": self._show_faults, b"POST": self._change_faults},
         }
-        self.faults = faults
-        driver.slow_down(faults.slowdown())
+        adapters: tuple[bytes, bytes]
+        if self._identity.flavour is Flavour.SGLANG:
+            adapters = b"/load_lora_adapter", b"/unload_lora_adapter"
+            routes |= {
+                b"/health_generate": probe,
+                b"/get_server_info": {b"GET": self._server_info},
+                b"/server_info": {b"GET": self._server_info},
+                b"/flush_cache": {b"GET": self._reset_prefix_cache, b"POST": self._reset_prefix_cache},
+            }
+        else:
+            adapters = b"/v1/load_lora_adapter", b"/v1/unload_lora_adapter"
+            routes |= {
+                b"/version": {b"GET": self._version},
+                b"/reset_prefix_cache": {b"POST": self._reset_prefix_cache},
+                b"/sleep": {b"POST": self._sleep},
+                b"/wake_up": {b"POST": self._wake},
+                b"/is_sleeping": {b"GET": self._is_sleeping},
+            }
+        if self._profile.max_loras:
+            routes[adapters[0]] = {b"POST": self._load_adapter}
+            routes[adapters[1]] = {b"POST": self._unload_adapter}
+        return routes
 
     def handle(self, request: Request, responder: Responder) -> None:
         """Answer one request, now or later; the `RequestHandler` of the pod's connections."""
@@ -96,7 +142,13 @@ class PodServer:
         if faults.metrics is not MetricsFault.FROZEN:
             self._frozen_page = None
         self.faults = faults
-        self._driver.slow_down(faults.slowdown())
+        self._act_on(faults)
+
+    def _act_on(self, faults: Faults) -> None:
+        for driver in self._parts.drivers:
+            driver.slow_down(faults.slowdown())
+        for publisher in self._parts.publishers:
+            publisher.losing = faults.kv_events is KvEventsFault.LOSE
 
     def _route(self, request: Request) -> Handler:
         methods = self._routes.get(request.path)
@@ -123,16 +175,27 @@ class PodServer:
         ticket = self._ticket(request)
         self._fail_as_asked(request, ticket)
         generation = read(request.body)
-        if generation.model not in self._identity.models:
-            raise ApiError(404, "NotFoundError", f"The model `{generation.model}` does not exist.", "model")
-        check_length(generation, self._driver.engine.profile.max_model_len)
+        lora = self._parts.models.adapter(generation.model)
+        check_length(generation, self._profile.max_model_len)
+        driver = self._rank(request)
         form = AnswerForm(
             chat=chat,
             answer_id=f"{'chatcmpl' if chat else 'cmpl'}-{ticket.key}",
             model=generation.model,
             created_s=self._clock.wall_ms() // _MS_PER_S,
         )
-        Exchange(generation, form, ticket, self._driver, responder, self._headers).begin()
+        Exchange(generation, lora, form, ticket, driver, responder, self._headers).begin()
+
+    def _rank(self, request: Request) -> EngineDriver:
+        """Return the rank that the request names, else the least loaded one, ties going round."""
+        drivers = self._parts.drivers
+        wanted = request.header(b"x-data-parallel-rank")
+        if wanted is None:
+            turn = self._arrivals % len(drivers)
+            return min((*drivers[turn:], *drivers[:turn]), key=_load)
+        if not wanted.isdigit() or int(wanted) >= len(drivers):
+            raise bad_request(f"X-data-parallel-rank: expected 0 to {len(drivers) - 1}")
+        return drivers[int(wanted)]
 
     def _ticket(self, request: Request) -> Ticket:
         self._arrivals += 1
@@ -153,7 +216,45 @@ class PodServer:
     # The rest
 
     def _list_models(self, request: Request, responder: Responder) -> None:  # noqa: ARG002 -- a Handler
-        self._answer(responder, self._models)
+        self._answer(responder, self._parts.models.document())
+
+    def _load_adapter(self, request: Request, responder: Responder) -> None:
+        self._say(responder, self._parts.models.load(request.body))
+
+    def _unload_adapter(self, request: Request, responder: Responder) -> None:
+        self._say(responder, self._parts.models.unload(request.body))
+
+    def _tokenize(self, request: Request, responder: Responder) -> None:
+        model, prompt = read_tokenize(request.body)
+        if model:
+            self._parts.models.adapter(model)
+        document = {
+            "count": prompt.tokens,
+            "max_model_len": self._profile.max_model_len,
+            "tokens": token_ids(prompt.content),
+            "token_strs": None,
+        }
+        self._answer(responder, orjson.dumps(document))
+
+    def _reset_prefix_cache(self, request: Request, responder: Responder) -> None:  # noqa: ARG002 -- a Handler
+        done = [driver.reset_prefix_cache() for driver in self._parts.drivers]
+        # vLLM says 200 whatever came of it; SGLang 400 while requests are in flight.
+        refused = self._identity.flavour is Flavour.SGLANG and not all(done)
+        responder.respond(400 if refused else 200, self._headers)
+
+    def _sleep(self, request: Request, responder: Responder) -> None:  # noqa: ARG002 -- a Handler
+        for driver in self._parts.drivers:
+            driver.sleep()
+        responder.respond(200, self._headers)
+
+    def _wake(self, request: Request, responder: Responder) -> None:  # noqa: ARG002 -- a Handler
+        for driver in self._parts.drivers:
+            driver.wake()
+        responder.respond(200, self._headers)
+
+    def _is_sleeping(self, request: Request, responder: Responder) -> None:  # noqa: ARG002 -- a Handler
+        asleep = self._parts.drivers[0].engine.asleep
+        self._answer(responder, orjson.dumps({"is_sleeping": asleep}))
 
     def _metrics(self, request: Request, responder: Responder) -> None:  # noqa: ARG002 -- a Handler
         fault = self.faults.metrics
@@ -161,9 +262,10 @@ class PodServer:
             return
         page = self._frozen_page
         if page is None:
-            self._driver.settle()
-            source = self._old_page if fault is MetricsFault.OLD_NAMES else self._page
-            page = source.render(_GAUGES.get(fault, Gauges.TRUE))
+            for driver in self._parts.drivers:
+                driver.settle()
+            source = self._parts.old_page if fault is MetricsFault.OLD_NAMES else self._parts.page
+            page = source.render(self._clock.now(), self._clock.wall_ms(), _GAUGES.get(fault, Gauges.TRUE))
             if fault is MetricsFault.FROZEN:
                 self._frozen_page = page
         responder.respond(200, [PROMETHEUS, *self._headers], page)
@@ -175,6 +277,25 @@ class PodServer:
 
     def _version(self, request: Request, responder: Responder) -> None:  # noqa: ARG002 -- a Handler
         self._answer(responder, orjson.dumps({"version": self._identity.version}))
+
+    def _server_info(self, request: Request, responder: Responder) -> None:  # noqa: ARG002 -- a Handler
+        """Answer with the part of SGLang's server arguments and scheduler facts that this pod has."""
+        profile = self._profile
+        document = {
+            "model_path": self._identity.model,
+            "served_model_name": self._identity.model,
+            "page_size": profile.block_size,
+            "dp_size": len(self._parts.drivers),
+            "max_running_requests": profile.max_num_seqs,
+            "context_length": profile.max_model_len,
+            "chunked_prefill_size": profile.max_num_batched_tokens,
+            "disable_radix_cache": not profile.prefix_caching,
+            "max_loras_per_batch": profile.max_loras,
+            "status": "ready",
+            "max_total_num_tokens": profile.num_gpu_blocks * profile.block_size,
+            "version": self._identity.version,
+        }
+        self._answer(responder, orjson.dumps(document))
 
     def _show_faults(self, request: Request, responder: Responder) -> None:  # noqa: ARG002 -- a Handler
         self._answer(responder, orjson.dumps(self.faults.document()))
@@ -194,11 +315,14 @@ class PodServer:
     def _crash_for(self, word: object) -> Callable[[], None] | None:
         if word is None:
             return None
-        for crash, carry_out in self._crashes.items():
+        for crash, carry_out in self._parts.crashes.items():
             if crash.value == word:
                 return carry_out
-        ways = " or ".join(crash.value for crash in self._crashes)
+        ways = " or ".join(crash.value for crash in self._parts.crashes)
         raise ValueError(f"crash: this pod can only do {ways}, not {word!r}")
+
+    def _say(self, responder: Responder, text: str) -> None:
+        responder.respond(200, [TEXT, *self._headers], text.encode())
 
     def _answer(self, responder: Responder, body: bytes) -> None:
         responder.respond(200, [JSON, *self._headers], body)
@@ -208,6 +332,10 @@ class PodServer:
         if error.status == 429:
             headers = [*headers, (b"retry-after", b"1")]
         responder.respond(error.status, headers, error_document(error))
+
+
+def _load(driver: EngineDriver) -> int:
+    return driver.engine.running + driver.engine.waiting
 
 
 def _knobs(body: bytes) -> dict[str, object]:

@@ -21,9 +21,22 @@ _LINGER_NONE = struct.pack("ii", 1, 0)
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes a free one. Raises OSError when the address cannot be had."""
+    """Return a bound socket, not yet listening, so that connects are refused; port 0 takes a free one.
+
+    Raises OSError when the address cannot be had.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # A pod comes back on the port it had, while connections of its former life are still in TIME_WAIT.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 class PodConnection(ServerConnection):
@@ -122,6 +135,7 @@ class PodSockets:
     async def accept(self) -> None:
         """Begin to accept connections."""
         if self._listening is not None:
+            self._listening.listen(BACKLOG)
             # A duplicate, because closing an asyncio server closes its socket, and a black hole must keep one.
             duplicate = self._listening.dup()
             duplicate.setblocking(False)

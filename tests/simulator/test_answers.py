@@ -5,7 +5,7 @@ import pytest
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from services.simulator.answers import DONE, AnswerForm, Choice, Usage, error_document, model_list
+from services.simulator.answers import DONE, AnswerForm, Choice, Usage, error_document
 from services.simulator.completions import ApiError
 from services.simulator.tokens import word, words
 
@@ -80,11 +80,3 @@ def test_an_error_has_the_form_of_vllm() -> None:
     assert document == {
         "error": {"message": "no such model", "type": "NotFoundError", "param": "model", "code": 404}
     }
-
-
-def test_aliases_point_at_the_base_model() -> None:
-    data = orjson.loads(model_list(["base", "alias"], 4096))["data"]
-    assert [(model["id"], model["root"], model["max_model_len"]) for model in data] == [
-        ("base", "base", 4096),
-        ("alias", "base", 4096),
-    ]

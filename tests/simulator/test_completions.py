@@ -3,7 +3,17 @@ from typing import Any
 import orjson
 import pytest
 
-from services.simulator.completions import ApiError, Prompt, check_length, read_chat, read_completion
+from services.simulator.completions import (
+    ApiError,
+    Prompt,
+    check_length,
+    read_chat,
+    read_completion,
+    read_tokenize,
+)
+from services.simulator.tokens import END_OF_MESSAGE, start_of_message, token_ids, tokens_of
+
+USER, ASSISTANT = start_of_message("user"), start_of_message("assistant")
 
 
 def chat(**fields: Any) -> bytes:
@@ -16,7 +26,8 @@ def completion(**fields: Any) -> bytes:
 
 def test_a_chat_is_one_prompt_with_its_roles() -> None:
     read = read_chat(chat(max_tokens=7))
-    assert read.prompts == (Prompt(5, b"user: Hello there\n"),)
+    assert read.prompts == (Prompt(USER + tokens_of(b"Hello there") + END_OF_MESSAGE + ASSISTANT),)
+    assert read.prompts[0].tokens == 6
     assert (read.model, read.n, read.max_tokens, read.stream, read.include_usage) == ("m", 1, 7, False, False)
 
 
@@ -32,7 +43,20 @@ def test_a_chat_without_a_limit_has_none_and_a_completion_has_16() -> None:
 def test_text_parts_count_and_pictures_do_not() -> None:
     parts = [{"type": "text", "text": "Hello"}, {"type": "image_url", "image_url": {"url": "data:..."}}]
     read = read_chat(chat(messages=[{"role": "user", "content": parts}, {"role": "assistant"}]))
-    assert read.prompts[0].content == b"user: Hello\nassistant: \n"
+    expected = USER + tokens_of(b"Hello") + END_OF_MESSAGE + ASSISTANT + END_OF_MESSAGE + ASSISTANT
+    assert read.prompts[0].content == expected
+
+
+def test_a_later_turn_begins_with_the_tokens_of_the_former_and_its_answer() -> None:
+    first = read_chat(chat()).prompts[0].content
+    answer = "the answer has any length"
+    turns = [
+        {"role": "user", "content": "Hello there"},
+        {"role": "assistant", "content": answer},
+        {"role": "user", "content": "Go on"},
+    ]
+    later = read_chat(chat(messages=turns)).prompts[0].content
+    assert later.startswith(first + tokens_of(answer.encode()) + END_OF_MESSAGE)
 
 
 def test_sampling_fields_stop_and_unknown_fields_are_accepted() -> None:
@@ -62,6 +86,7 @@ def test_stream_options_and_extensions_are_read() -> None:
         (["Hello there", "Hi"], [3, 1]),
         ([1, 2, 3], [3]),
         ([[1, 2, 3], [4]], [3, 1]),
+        ([[]], [1]),
     ],
 )
 def test_a_completion_takes_every_form_of_prompt(prompt: Any, tokens: list[int]) -> None:
@@ -113,7 +138,26 @@ def test_what_fits_the_context_passes_and_one_token_more_does_not() -> None:
 
 
 def test_a_prompt_that_fills_the_context_leaves_no_room_for_an_answer() -> None:
-    check_length(read_chat(chat()), 6)
-    with pytest.raises(ApiError, match="5 in the prompt") as caught:
-        check_length(read_chat(chat()), 5)
+    check_length(read_chat(chat()), 7)
+    with pytest.raises(ApiError, match="6 in the prompt") as caught:
+        check_length(read_chat(chat()), 6)
     assert caught.value.param is None
+
+
+def test_text_and_the_ids_of_its_tokens_are_one_prompt() -> None:
+    _, prompt = read_tokenize(completion())
+    (by_ids,) = read_completion(completion(prompt=list(token_ids(prompt.content)))).prompts
+    (by_text,) = read_completion(completion()).prompts
+    assert by_ids == by_text == prompt
+
+
+def test_a_conversation_is_tokenized_as_it_would_be_answered() -> None:
+    model, prompt = read_tokenize(chat())
+    assert (model, prompt) == ("m", read_chat(chat()).prompts[0])
+
+
+def test_tokenizing_needs_no_model_but_something_to_tokenize() -> None:
+    assert read_tokenize(b'{"prompt": ""}') == ("", Prompt(bytes(4)))
+    with pytest.raises(ApiError) as caught:
+        read_tokenize(b'{"model": "m"}')
+    assert caught.value.param == "prompt"

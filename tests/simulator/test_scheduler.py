@@ -20,7 +20,7 @@ def complete(scheduler: Scheduler, plan: StepPlan) -> None:
         sequence.produced += 1
     for sequence, tokens in plan.prefill:
         sequence.computed += tokens
-        scheduler.offer_prompt_blocks(sequence)
+        scheduler.offer_blocks(sequence)
         if sequence.computed == sequence.known_tokens:
             sequence.produced += 1
 

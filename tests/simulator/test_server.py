@@ -14,7 +14,7 @@ from services.simulator.assembly import RunningPod
 from services.simulator.faults import Faults
 from services.simulator.tokens import words
 from tests.simulator.pods import MODEL, QUICK, STUCK, chat, connected, raw_request, running_pod
-from tests.simulator.test_metrics_page import parsed, value
+from tests.simulator.test_vllm_page import parsed, value
 from tests.support.wait import eventually
 
 
@@ -50,7 +50,7 @@ async def test_the_official_client_gets_a_whole_answer(pod: RunningPod) -> None:
     assert [choice.message.content for choice in answer.choices] == [words(6)] * 2
     assert [choice.finish_reason for choice in answer.choices] == ["length", "length"]
     assert answer.usage is not None
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 12)
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (5, 12)
 
 
 async def test_the_official_client_streams_with_usage_when_it_asks(pod: RunningPod) -> None:

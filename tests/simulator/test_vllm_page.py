@@ -4,12 +4,14 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.core.units import Instant
+from services.core.units import Instant, WallMs
 from services.simulator.engine import Engine
 from services.simulator.events import EngineRequest
-from services.simulator.metrics_page import Gauges, MetricNames, MetricsPage
+from services.simulator.exposition import Gauges
+from services.simulator.vllm_page import MetricNames, VllmPage
 from tests.simulator.profiles import TINY
 
+NOW, WALL_MS = Instant(4_000_000), WallMs(1_800_000_000_000)
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
 
@@ -29,6 +31,10 @@ def value(samples: Mapping[Sample, float], name: str, **labels: str) -> float:
     return found[0]
 
 
+def shown(names: MetricNames, model: str, *engines: Engine) -> bytes:
+    return VllmPage(names, model, engines).render(NOW, WALL_MS)
+
+
 def loaded_engine() -> Engine:
     engine = Engine(TINY, Instant(0))
     for index in range(6):
@@ -39,7 +45,7 @@ def loaded_engine() -> Engine:
 
 def test_the_page_tells_the_engines_load_and_totals() -> None:
     engine = loaded_engine()
-    samples = parsed(MetricsPage(MetricNames.CURRENT, "m", engine).render())
+    samples = parsed(shown(MetricNames.CURRENT, "m", engine))
     assert value(samples, "vllm:num_requests_running", model_name="m", engine="0") == engine.running == 4
     assert value(samples, "vllm:num_requests_waiting", model_name="m", engine="0") == engine.waiting == 2
     assert value(samples, "vllm:kv_cache_usage_perc", model_name="m", engine="0") == engine.kv_usage > 0
@@ -72,7 +78,7 @@ def test_the_page_tells_the_engines_load_and_totals() -> None:
 def test_a_histogram_is_cumulative_and_ends_at_its_count(name: str) -> None:
     engine = loaded_engine()
     engine.advance(Instant(10**12))
-    samples = parsed(MetricsPage(MetricNames.CURRENT, "m", engine).render())
+    samples = parsed(shown(MetricNames.CURRENT, "m", engine))
     buckets = sorted(
         (float(dict(labels)["le"]), count)
         for (sample, labels), count in samples.items()
@@ -87,19 +93,19 @@ def test_a_histogram_is_cumulative_and_ends_at_its_count(name: str) -> None:
 
 def test_a_later_page_shows_what_happened_since() -> None:
     engine = loaded_engine()
-    page = MetricsPage(MetricNames.CURRENT, "m", engine)
-    before = parsed(page.render())
+    page = VllmPage(MetricNames.CURRENT, "m", [engine])
+    before = parsed(page.render(NOW, WALL_MS))
     engine.advance(Instant(10**12))
-    after = parsed(page.render())
+    after = parsed(page.render(NOW, WALL_MS))
     finished = {"finished_reason": "length"}
     assert value(before, "vllm:request_success_total", **finished) == 0
     assert value(after, "vllm:request_success_total", **finished) == 6
     assert value(after, "vllm:e2e_request_latency_seconds_count") == 6
-    assert page.render() == page.render()
+    assert page.render(NOW, WALL_MS) == page.render(NOW, WALL_MS)
 
 
 def test_the_elder_generation_has_its_own_names_and_no_rank() -> None:
-    samples = parsed(MetricsPage(MetricNames.OLD, "m", loaded_engine()).render())
+    samples = parsed(shown(MetricNames.OLD, "m", loaded_engine()))
     names = {name for name, _ in samples}
     assert {
         "vllm:gpu_cache_usage_perc",
@@ -115,19 +121,19 @@ def test_the_elder_generation_has_its_own_names_and_no_rank() -> None:
 
 
 def test_wrong_gauges_are_wrong_as_asked_and_counters_stay_true() -> None:
-    page = MetricsPage(MetricNames.CURRENT, "m", loaded_engine())
+    page = VllmPage(MetricNames.CURRENT, "m", [loaded_engine()])
     for gauges, expected in ((Gauges.NAN, math.nan), (Gauges.ZERO, 0.0)):
-        samples = parsed(page.render(gauges))
+        samples = parsed(page.render(NOW, WALL_MS, gauges))
         for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"):
             assert value(samples, name) == pytest.approx(expected, nan_ok=True)
         assert value(samples, "vllm:generation_tokens_total") > 0
-    missing = {name for name, _ in parsed(page.render(Gauges.MISSING_KV))}
+    missing = {name for name, _ in parsed(page.render(NOW, WALL_MS, Gauges.MISSING_KV))}
     assert "vllm:kv_cache_usage_perc" not in missing
     assert "vllm:num_requests_running" in missing
 
 
 def test_a_name_with_syntax_in_it_reads_back_as_it_was() -> None:
     name = 'org/{a, "b"}\\%s\n'
-    samples = parsed(MetricsPage(MetricNames.CURRENT, name, loaded_engine()).render())
+    samples = parsed(shown(MetricNames.CURRENT, name, loaded_engine()))
     assert value(samples, "vllm:num_requests_running", model_name=name) == 4
     assert value(samples, "vllm:time_to_first_token_seconds_count", model_name=name) == 4
