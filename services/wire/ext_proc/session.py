@@ -96,6 +96,11 @@ class Session:
         self.phase = Phase.HEAD
         self.deadline: Instant | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the body kept here now."""
+        return self._size if self._pieces else 0
+
     def receive(self, event: Event, now: Instant) -> list[Effect]:
         """Take what the data plane says."""
         phase = self.phase
@@ -223,7 +228,7 @@ class Session:
 
     def _let_go(self, decision: Decision) -> list[Effect]:
         """Head, body and trailers of a request that has its endpoint."""
-        destination = ",".join(decision.endpoints)
+        destination = ",".join(decision.endpoints[: self._rules.endpoints_max])
         remove = [name for name, _ in self._headers if is_control(name)]
         scores = decision.scores if self._rules.scores else ()
         if not self._pieces:
