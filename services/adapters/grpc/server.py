@@ -7,7 +7,7 @@
     await server.stop(seconds(30))
 
 What is served is handed in as doors; nothing here knows a method. `grpc.health.v1` answers for
-`liveness` (this process works), `readiness` and the empty name (it may be sent traffic).
+`liveness` (this process works), `readiness`, the empty name and those of doors (it may be sent traffic).
 """
 
 from collections.abc import Callable, Sequence
@@ -43,10 +43,15 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """One service: its descriptor, and how its handlers, which must be guarded ones, are added to a server."""
+    """One service: its descriptor, and how its handlers, which must be guarded ones, are added to a server.
+
+    `health_names` are further names under which health checks ask for it; `message_bytes_max` bounds what it reads.
+    """
 
     service: ServiceDescriptor
     register: Callable[[grpc.aio.Server], None]
+    health_names: tuple[str, ...] = ()
+    message_bytes_max: int = MAX_MESSAGE_BYTES
 
 
 class GrpcServer:
@@ -55,12 +60,15 @@ class GrpcServer:
     def __init__(self, listen: Listen, doors: Sequence[Door]) -> None:
         self._listen = listen
         self._health = health.aio.HealthServicer()
+        self._ready_names = (READINESS, OVERALL, *[name for door in doors for name in door.health_names])
+        # gRPC knows one bound for all services of a port.
+        message_bytes_max = max([MAX_MESSAGE_BYTES, *[door.message_bytes_max for door in doors]])
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
             options=(
                 ("grpc.so_reuseport", int(listen.reuse_port)),
-                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.max_receive_message_length", message_bytes_max),
+                ("grpc.max_send_message_length", message_bytes_max),
                 ("grpc.max_metadata_size", MAX_METADATA_BYTES),
                 ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
                 ("grpc.max_concurrent_streams", MAX_STREAMS_PER_CONNECTION),
@@ -91,7 +99,7 @@ class GrpcServer:
 
     async def set_ready(self, *, ready: bool) -> None:
         """Say whether traffic may be sent here."""
-        for name in (READINESS, OVERALL):
+        for name in self._ready_names:
             await self._health.set(name, SERVING if ready else NOT_SERVING)
 
     async def stop(self, grace: Duration) -> None:
