@@ -7,6 +7,7 @@ measured, not kept. The edit (asking for usage in a stream) splices bytes; it do
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import orjson
@@ -34,6 +35,10 @@ _SPLICE = b'"stream_options":{"include_usage":true},'
 _ESCAPED_LETTER = b"\\u006"
 _MODEL_KEY = b'"model"'
 _FIRST_BRACE = re.compile(rb"\s*\{")
+_SURROGATE_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+_REPLACEMENT = rb"\ufffd"
 
 
 class BadBodyError(Exception):
@@ -88,7 +93,7 @@ def read_body(body: bytes) -> ReadBody:
     A repeated top-level `model` key is refused: parsers disagree on which one counts, and a grant must
     not be checked against one model while another is served. Invalid UTF-8 is invalid JSON (RFC 8259).
     """
-    read = _read_plain(body) if len(body) <= _PLAIN_BYTES_MAX else None
+    read = _read_small(body) if len(body) <= _PLAIN_BYTES_MAX else None
     if read is None:
         read = _read_strictly(body)
     if body.count(_MODEL_KEY) != 1 or _ESCAPED_LETTER in body:
@@ -96,7 +101,33 @@ def read_body(body: bytes) -> ReadBody:
     return read
 
 
-def _read_plain(body: bytes) -> ReadBody | None:
+def read_document(body: bytes) -> tuple[ReadBody, Mapping[str, Any]]:
+    """Return what `read_body` returns and the whole document, for who needs the prompt too; parsed once.
+
+    The document is for reading only: it is never rendered again.
+    """
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return read_body(body), _loads_leniently(body)
+    read = _read_plain(fields, body) if fields.__class__ is dict else None
+    if read is None:
+        read = _read_strictly(body)
+    if body.count(_MODEL_KEY) != 1 or _ESCAPED_LETTER in body:
+        _refuse_repeated_model(body)
+    return read, fields
+
+
+def _loads_leniently(body: bytes) -> Mapping[str, Any]:
+    """Parse what the strict model reads and the fast parser does not: lone surrogates, NaN, great depth."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _read_small(body: bytes) -> ReadBody | None:
     """Read a small body in which nothing is out of the ordinary; None for any other.
 
     What is refused, and with which words, is the model's to say. For bodies as chats send them this
@@ -108,8 +139,11 @@ def _read_plain(body: bytes) -> ReadBody | None:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError:
         return None
-    if fields.__class__ is not dict:
-        return None
+    return _read_plain(fields, body) if fields.__class__ is dict else None
+
+
+def _read_plain(fields: dict[str, Any], body: bytes) -> ReadBody | None:
+    """Return the routing view of an ordinary document; None when the model has to judge it."""
     model, stream = fields.get("model"), fields.get("stream", False)
     if (
         model.__class__ is not str
@@ -137,7 +171,15 @@ def _read_strictly(body: bytes) -> ReadBody:
     try:
         parsed: _Body = _validate(body)
     except ValidationError as error:
-        raise _explain(error) from None
+        mended = _SURROGATE_ESCAPE.sub(lambda found: _REPLACEMENT if found[1] else found[0], body)
+        if mended == body:
+            raise _explain(error) from None
+        # Half a surrogate pair is valid JSON (RFC 8259, section 8.2) that no parser here takes; the body
+        # itself goes on as it came. A model's name must be the one that goes on, so it may hold none.
+        read = _read_strictly(mended)
+        if "\ufffd" in read.model:
+            raise _explain(error) from None
+        return read
     options = parsed.stream_options
     limit = parsed.max_completion_tokens if parsed.max_completion_tokens is not None else parsed.max_tokens
     return ReadBody(

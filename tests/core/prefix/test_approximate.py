@@ -110,6 +110,7 @@ def test_the_tail_of_a_prompt_is_forgotten_before_its_head() -> None:
     complete(index.record("a", range(100, 106)))
     assert index.match(range(8)) == {"a": 4}
     assert index.match(range(100, 106)) == {"a": 6}
+    assert index.match([]) == {}
 
 
 def test_a_long_prompt_is_recorded_and_a_large_pod_swept_in_slices() -> None:
