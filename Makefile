@@ -5,7 +5,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 LOCKED := --only-binary :all: --require-hashes
 SELF := --no-deps --no-build-isolation --no-index --editable .
 
-.PHONY: install install-dev demo test test-fast lint bench proto kafka stack-up stack-down lock
+.PHONY: install install-dev demo test test-fast lint bench proto kafka kubernetes stack-up stack-down lock
 
 install: .venv/installed
 install-dev: .venv/installed-dev
@@ -46,6 +46,10 @@ proto: install-dev
 # Apache Kafka's jars, by Maven; says so and goes on where Maven or Java is missing.
 kafka: install
 	$(BIN)/python -m deploy.stack fetch
+
+# A Kubernetes API server and etcd, by Go from their modules: some six minutes once, so not part of `make test`.
+kubernetes: install-dev
+	$(BIN)/python -m deploy.stack build
 
 stack-up: install
 	$(BIN)/python -m deploy.stack up

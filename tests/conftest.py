@@ -1,7 +1,8 @@
 """Fixtures for real servers and real processes, shared by every test.
 
-`kafka_server` and `redis_server` are started once and shared: take topic and fleet names from `fresh_name`.
-`own_kafka` and `own_redis` belong to one test, which may stop, kill, pause and restart them.
+`kafka_server`, `redis_server` and `kubernetes_server` are started once and shared: take names of topics, fleets
+and namespaces from `fresh_name`. `own_kafka`, `own_redis` and `own_kubernetes` belong to one test, which may
+stop, kill, pause and restart them.
 """
 
 import secrets
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from deploy.stack.kafka import KafkaServer
+from deploy.stack.kubernetes import KubernetesServer
 from deploy.stack.ports import free_port
 from deploy.stack.redis import RedisServer
 from tests.support.processes import GirProcess
@@ -65,6 +67,26 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
     """A real Redis, empty after a restart, that the test alone uses and may do anything to."""
     server = made_or_skipped("redis", lambda: RedisServer(tmp_path / "redis"))
+    with ExitStack() as undo:
+        undo.callback(server.kill)
+        server.start()
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kubernetes_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesServer]:
+    """A real Kubernetes API server for the whole run; not to be stopped by a test."""
+    server = made_or_skipped("kubernetes", lambda: KubernetesServer(tmp_path_factory.mktemp("kubernetes")))
+    with ExitStack() as undo:
+        undo.callback(server.kill)
+        server.start()
+        yield server
+
+
+@pytest.fixture
+def own_kubernetes(tmp_path: Path) -> Iterator[KubernetesServer]:
+    """A real Kubernetes API server that the test alone uses and may do anything to."""
+    server = made_or_skipped("kubernetes", lambda: KubernetesServer(tmp_path / "kubernetes"))
     with ExitStack() as undo:
         undo.callback(server.kill)
         server.start()
