@@ -14,6 +14,8 @@ from typing import Protocol
 from services.core.fleet import ReportId
 from services.core.inference import RequestId
 from services.core.locality import ClusterId
+from services.core.models.objectives import ObjectiveTable
+from services.core.models.rewrites import Rewrite
 from services.core.pods.discovered import DiscoveredEndpoint
 from services.core.units import Duration, Instant, WallMs, seconds
 
@@ -346,6 +348,25 @@ class EndpointDiscovery(Protocol):
     def trouble(self) -> str: ...
 
     def sets(self) -> AsyncGenerator[tuple[DiscoveredEndpoint, ...], None]: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PoolObjects:
+    """What is declared about pools beside their pods: priorities by objective, for each pool, and rewrites."""
+
+    objectives: Mapping[str, ObjectiveTable]
+    rewrites: tuple[Rewrite, ...]
+
+
+class PoolObjectsSource(Protocol):
+    """Objectives and rewrites, wherever they are declared; behaves as `EndpointDiscovery` does."""
+
+    @property
+    def trouble(self) -> str: ...
+
+    def sets(self) -> AsyncGenerator[PoolObjects, None]: ...
 
     async def close(self) -> None: ...
 
