@@ -1,8 +1,7 @@
 """The response phase of one stream: status and usage observed, the client's model name put back.
 
-Server-sent events go on as they come; a JSON answer is held only when a model name must be written back into
-it. What cannot be read (a content coding, a body over the limit) passes untouched. Apart from `session`
-because most streams skip it.
+Pieces go on as they come, events and JSON alike; a few bytes wait only where a model's name is cut in two. An
+answer under a content coding passes untouched and unread. Apart from `session` because most streams skip it.
 """
 
 from typing import Final
@@ -27,7 +26,7 @@ from services.wire.ext_proc.events import (
 )
 from services.wire.ext_proc.metadata import TEST_SERVED, WENT_THROUGH
 from services.wire.http1.observer import BodyObserver, EventObserver, PlainObserver
-from services.wire.openai.model_names import ModelBack
+from services.wire.openai.rewrite import ModelBack
 
 _WENT_THROUGH: Final = (WENT_THROUGH.encode(), b"true")
 _TEST_SERVED: Final = TEST_SERVED.encode()
@@ -43,7 +42,7 @@ def media_type(content_type: bytes) -> bytes:
 class Watch:
     """Watches one answer. `begun` once its head was seen: from then on it cannot be replaced."""
 
-    __slots__ = ("_back", "_held", "_held_bytes", "_hold", "_mode", "_observer", "_rules", "_status", "begun")
+    __slots__ = ("_back", "_mode", "_observer", "_rules", "_status", "begun")
 
     def __init__(self, rules: StreamRules, mode: BodyMode, back: tuple[str, str] | None) -> None:
         self._rules = rules
@@ -51,9 +50,6 @@ class Watch:
         self._back = None if back is None else ModelBack(*back)
         self._observer: BodyObserver | None = None
         self._status = 0
-        self._hold = False
-        self._held: list[bytes] = []
-        self._held_bytes = 0
         self.begun = False
 
     def head(self, event: ResponseHeaders) -> list[Effect]:
@@ -114,42 +110,21 @@ class Watch:
         if coding not in _IDENTITY:
             self._back = None
             return Mutation(lines)
-        events = kind == b"text/event-stream"
-        self._observer = EventObserver() if events else PlainObserver()
-        if self._back is not None and not events:
-            self._hold = True
+        self._observer = EventObserver() if kind == b"text/event-stream" else PlainObserver()
         # The other name may be longer or shorter.
         return Mutation(lines, (_LENGTH,) if self._back is not None else ())
 
     def _pass(self, data: bytes, *, ended: bool) -> bytes:
         """Return what goes on now."""
-        observer = self._observer
-        if observer is None:
+        observer, back = self._observer, self._back
+        if observer is not None:
+            observer.feed(data)
+            if ended:
+                observer.finish()
+        if back is None:
             return data
-        if self._hold:
-            return self._hold_back(data, ended=ended)
-        whole = observer.feed(data)
-        if ended:
-            # The observer's own bytes only, unless it holds an event back: `data` itself goes on where nothing changes.
-            rest = observer.finish()
-            whole = whole + rest if rest else whole
-        return data if self._back is None else self._back.apply(whole)
-
-    def _hold_back(self, data: bytes, *, ended: bool) -> bytes:
-        assert self._observer is not None  # noqa: S101 -- only a body that is observed is held
-        self._observer.feed(data)
-        self._held.append(data)
-        self._held_bytes += len(data)
-        if not ended and self._held_bytes <= self._rules.answer_bytes_max:
-            return b""
-        whole = b"".join(self._held)
-        self._held = []
-        self._hold = False
-        if self._held_bytes > self._rules.answer_bytes_max or self._back is None:
-            # Too large to keep: it goes on with the name that the model server gave.
-            self._back = None
-            return whole
-        return self._back.apply(whole)
+        passed = back.feed(data)
+        return passed + back.finish() if ended else passed
 
     @staticmethod
     def _pieces(data: bytes, *, ended: bool) -> list[Effect]:

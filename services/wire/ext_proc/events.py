@@ -49,16 +49,14 @@ class StreamRules:
     """Limits and choices of every stream.
 
     body_bytes_max: request bodies, as sent and decoded, above it are 413. body_wait: a body that has not ended
-    this long after its head is 408. answer_bytes_max: a JSON answer is held for the model name to be written
-    back up to this; a larger one passes as it is. responses: skipping costs half as much. endpoints_max: the
-    primary and how many fallbacks are told; one by default, because Envoy's ORIGINAL_DST clusters, by which
-    several gateways follow the decision, cannot read a list and answer 503. scores: tell the data plane each
-    endpoint's score. conformance: honour the test headers of the conformance suites.
+    this long after its head is 408. responses: skipping costs half as much. endpoints_max: the primary and how
+    many fallbacks are told; one by default, because Envoy's ORIGINAL_DST clusters, by which several gateways
+    follow the decision, cannot read a list and answer 503. scores: tell the data plane each endpoint's score.
+    conformance: honour the test headers of the conformance suites.
     """
 
     body_bytes_max: int = 16 << 20
     body_wait: Duration = field(default_factory=lambda: seconds(30))
-    answer_bytes_max: int = 16 << 20
     responses: Responses = Responses.SKIP
     endpoints_max: int = 1
     scores: bool = False
