@@ -95,8 +95,9 @@ class Lifecycle:
 
     def _pick(self, request: Running) -> None:
         intake = request.intake
+        among = None if intake.among is None else self.scheduler.at_addresses(intake.among)
         picked = self.scheduler.pick(
-            intake.inference, self.clock.now(), tried=intake.tried, verbose=intake.explain
+            intake.inference, self.clock.now(), among=among, tried=intake.tried, verbose=intake.explain
         )
         if isinstance(picked, Rejected):
             self._drop(
