@@ -17,6 +17,7 @@ from deploy.stack.kafka import KafkaServer
 from deploy.stack.kubernetes import KubernetesServer
 from deploy.stack.ports import free_port
 from deploy.stack.redis import RedisServer
+from tests.support.envoy import EnvoyPlaces, make_places
 from tests.support.processes import GirProcess
 from tests.support.stack import ServerTallies, made_or_skipped
 
@@ -91,6 +92,16 @@ def own_kubernetes(tmp_path: Path) -> Iterator[KubernetesServer]:
         undo.callback(server.kill)
         server.start()
         yield server
+
+
+@pytest.fixture(scope="session")
+def envoy_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvoyPlaces]:
+    """A real Envoy for the whole run; not to be stopped by a test, which puts pods and pickers in its places."""
+    places = made_or_skipped("envoy", lambda: make_places(tmp_path_factory.mktemp("envoy")))
+    with ExitStack() as undo:
+        undo.callback(places.server.kill)
+        places.server.start()
+        yield places
 
 
 @pytest.fixture

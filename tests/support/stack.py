@@ -19,6 +19,7 @@ Started = TypeVar("Started")
 FIXTURES_OF: Mapping[str, frozenset[str]] = {
     "kafka": frozenset({"kafka_server", "own_kafka", "fleet_kafka"}),
     "redis": frozenset({"redis_server", "own_redis", "fleet_redis"}),
+    "envoy": frozenset({"envoy_places"}),
     "kubernetes": frozenset({"kubernetes_server", "own_kubernetes"}),
 }
 _SKIP_PREFIX = "no real "
