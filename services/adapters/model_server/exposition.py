@@ -24,10 +24,13 @@ _REST = re.compile(
     rb"[ \t]*+([+-]?(?:[0-9.]++(?:[eE][+-]?[0-9]++)?|[Ii]nf|[Nn]a[Nn]))"  # value
     rb"(?:[ \t]++-?[0-9]++)?[ \t]*+(?:#[^\n]*+)?\r?(?:\n|\Z)"  # timestamp, exemplar, end of line
 )
+_USUAL = rb"(?:(\{[^\n]*)\} ([0-9.eE+-]++)(?=\n|\Z))?+"
+"""Label block without its last brace, and value. Greedy up to a brace: each brace of a line is tried once."""
 _LABEL = re.compile(rb'[ \t]*+([a-zA-Z_][a-zA-Z0-9_]*+)[ \t]*+=[ \t]*+"((?:[^"\\]++|\\.)*+)"[ \t]*+(,|\Z)')
 _ESCAPE = re.compile(r"\\([\\n\"])")
 _UNESCAPED = {"\\": "\\", "n": "\n", '"': '"'}
 _NAME_GOES_ON = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:")
+
 _NEWLINE = 0x0A
 
 Labels = Mapping[str, str]
@@ -51,39 +54,37 @@ class Selection:
 
     def __init__(self, prefix: str, names: Iterable[str]) -> None:
         wanted = sorted(set(names), key=len, reverse=True)  # the longest alternative first
-        # The literal prefix outside the group is what the regular expression engine searches by.
         rests = "|".join(re.escape(name.removeprefix(prefix)) for name in wanted)
-        self._scan = re.compile(f"{re.escape(prefix)}(?:{rests})".encode())
-        self._names = {name.encode(): name for name in wanted}
+        # The literal prefix outside the groups is what the regular expression engine searches by.
+        self._scan = re.compile(b"%b(%b)%b" % (re.escape(prefix).encode(), rests.encode(), _USUAL))
+        self._names = {name.removeprefix(prefix).encode(): name for name in wanted}
         self._known_labels: dict[bytes, Labels] = {}
 
     def samples(self, page: bytes) -> Iterator[Sample]:
-        """Yield every wanted sample of `page`."""
+        """Yield every wanted sample of `page`.
+
+        Most lines hold a label block met before and a plain number. A block that was once matched whole ends at
+        its brace wherever it appears again, so the text up to the last brace of the line needs no second look.
+        Anything else is left to `_parsed`.
+        """
+        known, names = self._known_labels, self._names
         for hit in self._scan.finditer(page):
-            start, end = hit.span()
+            start = hit.start()
             if start and page[start - 1] != _NEWLINE and not _opens_line(page, start):
                 continue
-            if end < len(page) and page[end] in _NAME_GOES_ON:
-                continue
-            sample = self._seen(hit[0], page, end) or self._parsed(hit[0], page, end)
-            if sample is not None:
-                yield sample
-
-    def _seen(self, name: bytes, page: bytes, end: int) -> Sample | None:
-        """Read the usual line, one whose label block was met before, in a fraction of the time.
-
-        A block that was once matched whole ends at its brace wherever it appears again, so the text up to
-        the last brace of the line needs no second look. Anything unusual is left to `_parsed`.
-        """
-        line_end = page.find(b"\n", end)
-        block, brace, value = page[end : line_end if line_end >= 0 else len(page)].rpartition(b"}")
-        labels = self._known_labels.get(block)
-        if labels is None or not brace or b"_" in value:  # float() would take the underscore of `1_0`
-            return None
-        try:
-            return Sample(self._names[name], labels, float(value))
-        except ValueError:
-            return None
+            name, block, value = hit.groups()
+            labels = known.get(block)
+            if labels is not None:
+                try:
+                    yield Sample(names[name], labels, float(value))
+                    continue
+                except ValueError:
+                    pass
+            end = hit.end(1)
+            if end == len(page) or page[end] not in _NAME_GOES_ON:
+                sample = self._parsed(name, page, end)
+                if sample is not None:
+                    yield sample
 
     def _parsed(self, name: bytes, page: bytes, end: int) -> Sample | None:
         rest = _REST.match(page, end)
