@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from services.wire.config.documents import Documents, Located
+from services.wire.config.gateway_checks import GATEWAY_CHECKS
 from services.wire.config.kinds import EVERY_MODEL, Fleet, Guardrail, Tenant
 from services.wire.config.problems import Problem, Severity
 
@@ -210,4 +211,5 @@ CHECKS: tuple[Check, ...] = (
     site_fits,
     models_are_served,
     served_models_are_declared,
+    *GATEWAY_CHECKS,
 )

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from services.wire.config.field_types import Kind
+from services.wire.config.inference_gateway import InferenceGateway
 from services.wire.config.kinds import API_VERSION, Fleet, Tenant, TokenKeys
 from services.wire.config.problems import Problem, Severity, value_text
 from services.wire.config.routing_policy import RoutingPolicy
@@ -21,6 +22,7 @@ from services.wire.config.yaml_reader import YamlError, read_yaml
 K = TypeVar("K", bound=Kind)
 KINDS: Mapping[str, type[Kind]] = {
     "Fleet": Fleet,
+    "InferenceGateway": InferenceGateway,
     "RoutingPolicy": RoutingPolicy,
     "Tenant": Tenant,
     "TokenKeys": TokenKeys,
@@ -66,6 +68,7 @@ class Documents:
     tenants: tuple[Located[Tenant], ...]
     token_keys: tuple[Located[TokenKeys], ...]
     sites: tuple[Located[Site], ...]
+    inference_gateways: tuple[Located[InferenceGateway], ...]
     refused: frozenset[str]
     problems: tuple[Problem, ...]
 
@@ -104,6 +107,7 @@ def read_documents(
         tenants=_of_kind(found, Tenant),
         token_keys=_of_kind(found, TokenKeys),
         sites=_of_kind(found, Site),
+        inference_gateways=_of_kind(found, InferenceGateway),
         refused=frozenset(refused & KINDS.keys()),
         problems=(),
     )

@@ -6,7 +6,7 @@ retries are `routing_policy`, processes and ports are `site`.
 
 import base64
 import binascii
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -28,7 +28,7 @@ from services.wire.config.field_types import (
 )
 from services.wire.policy_codec import PUBLIC_KEY_BYTES
 
-API_VERSION = "gir.dev/v1alpha1"
+API_VERSION: Final = "gir.dev/v1alpha1"
 EVERY_MODEL = "*"
 """Grants every model, known and future; a guardrail asks for it to be waived by name."""
 

@@ -4,13 +4,14 @@ Callers need nothing else of this folder but the kinds themselves. No file is re
 asked for here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from services.core.policy import FailoverPolicy, HealthPolicy, PolicySnapshot
 from services.core.policy import RoutingPolicy as CoreRoutingPolicy
 from services.core.units import WallMs
 from services.wire.config.cross_checks import CHECKS
 from services.wire.config.documents import Documents, Source, read_documents
+from services.wire.config.gateway_checks import PodLabels, selectors_match
 from services.wire.config.problems import Problem
 
 
@@ -22,11 +23,15 @@ class InvalidDocumentsError(ValueError):
         self.problems = problems
 
 
-def load(sources: Iterable[Source] | str) -> Documents:
-    """Return the documents of `sources` (or of one text, named `(text)`) with every problem found."""
+def load(sources: Iterable[Source] | str, pods: Sequence[PodLabels] | None = None) -> Documents:
+    """Return the documents of `sources` (or of one text, named `(text)`) with every problem found.
+
+    `pods` are those that exist, where somebody has listed them; selectors are then held against them.
+    """
     if isinstance(sources, str):
         sources = [Source("(text)", sources.encode(errors="surrogatepass"))]
-    return read_documents(sources, CHECKS)
+    checks = CHECKS if pods is None else (*CHECKS, selectors_match(pods))
+    return read_documents(sources, checks)
 
 
 def to_policy(documents: Documents, revision: int, now_ms: WallMs) -> PolicySnapshot:
