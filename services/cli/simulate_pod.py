@@ -148,7 +148,11 @@ async def _serve(settings: PodSettings) -> int:
         return NO
     if settings.insecure_bind:
         print("gir simulate-pod: listening without TLS beyond loopback is allowed", file=sys.stderr)
-    print(f"{settings.pod} serves {settings.model} on http://{pod.address}/v1", flush=True)
+    later = "" if pod.ready.is_set() else f" after {settings.startup_s:g} s of loading weights"
+    print(f"{settings.pod} serves {settings.model} on http://{pod.address}/v1{later}", flush=True)
+    for rank, (endpoint, replay) in enumerate(zip(pod.kv_endpoints, pod.kv_replay_endpoints, strict=True)):
+        also = f", replay on {replay}" if replay else ""
+        print(f"rank {rank} publishes KV events on {endpoint}{also}", flush=True)
     await told_to_stop.wait()
     await pod.stop()
     return DONE

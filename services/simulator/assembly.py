@@ -134,11 +134,7 @@ async def start_pod(
     if exit_process is not None:
         crashes[Crash.EXIT] = exit_process
     pod = RunningPod((settings.host, port), server, parts, sockets)
-    try:
-        await pod.open(settings.startup_s)
-    except OSError:
-        await pod.stop()
-        raise
+    await pod.open(settings.startup_s)
     return pod
 
 

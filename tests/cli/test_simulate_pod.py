@@ -59,6 +59,38 @@ def test_the_exit_knob_ends_the_process_without_an_answer(pod: tuple[subprocess.
     assert process.wait(timeout=20) == KILLED
 
 
+def test_flags_choose_engine_adapters_ranks_and_events() -> None:
+    command = [
+        str(GIR), "simulate-pod", "--port", "0", "--flavour", "sglang", "--engine-version", "0.5.0",
+        "--page-lines", "1500", "--lora", "a", "--lora", "b", "--max-loras", "1",
+        "--data-parallel-size", "2",
+        "--kv-events", "tcp://127.0.0.1:0", "--kv-replay", "tcp://127.0.0.1:0", "--kv-events-map",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        base = lines[0].split()[4].removesuffix("/v1")
+        with urllib.request.urlopen(f"{base}/get_server_info", timeout=10) as answer:  # noqa: S310 -- loopback
+            info = orjson.loads(answer.read())
+        process.terminate()
+        assert process.wait(timeout=20) == DONE
+    assert (info["version"], info["dp_size"], info["max_loras_per_batch"]) == ("0.5.0", 2, 1)
+    assert [line.split()[:4] for line in lines[1:]] == [
+        ["rank", "0", "publishes", "KV"],
+        ["rank", "1", "publishes", "KV"],
+    ]
+    assert all("replay" in line for line in lines[1:])
+
+
+def test_it_can_be_stopped_while_it_loads_weights() -> None:
+    command = [str(GIR), "simulate-pod", "--port", "0", "--startup-s", "600"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().endswith("/v1 after 600 s of loading weights\n")
+        process.terminate()
+        assert process.wait(timeout=20) == DONE
+
+
 def test_a_port_in_use_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -6,7 +6,14 @@ from dataclasses import replace
 from services.adapters.system.clock import SystemClock
 from services.simulator.driver import EngineDriver
 from services.simulator.engine import Engine
-from services.simulator.events import EngineRequest, Finished, FirstToken
+from services.simulator.events import (
+    AllBlocksCleared,
+    BlocksStored,
+    EngineRequest,
+    Finished,
+    FirstToken,
+    KvChange,
+)
 from tests.simulator.profiles import TINY
 from tests.support.wait import eventually
 
@@ -93,3 +100,27 @@ async def test_a_closed_driver_never_wakes_again() -> None:
     assert drive._timer is None
     await asyncio.sleep(0)
     assert told.words == []
+
+
+async def test_what_happens_to_blocks_goes_to_the_sink_batch_by_batch() -> None:
+    clock = SystemClock()
+    batches: list[list[KvChange]] = []
+    drive = EngineDriver(Engine(TINY, clock.now(), journal=True), clock, 1, batches.append)
+    told = Told(drive)
+    drive.submit(EngineRequest("a", 20, 3, (b"0",)), told, 0)
+    await eventually(lambda: "0 length" in told.words)
+    assert batches == [[BlocksStored((b"0",), None, 0, b"", "", "")]]
+    assert drive.reset_prefix_cache()
+    assert batches[1:] == [[AllBlocksCleared()]]
+
+
+async def test_a_sleeping_driver_answers_once_woken() -> None:
+    drive = driver()
+    told = Told(drive)
+    drive.sleep()
+    drive.submit(request("a", 2), told, 0)
+    drive.settle()
+    assert told.words == []
+    assert drive._timer is None
+    drive.wake()
+    await eventually(lambda: "0 length" in told.words)

@@ -3,8 +3,9 @@ from dataclasses import replace
 import pytest
 
 from services.core.units import Duration, Instant
-from services.simulator.engine import Engine, Slowdown
+from services.simulator.engine import LORA_SERIES_MAX, Engine, Slowdown
 from services.simulator.events import (
+    AllBlocksCleared,
     EngineRequest,
     Finished,
     FinishReason,
@@ -26,8 +27,9 @@ def request(
     shared: tuple[bytes, ...] = (),
     natural_end: bool = False,
     streamed: bool = False,
+    lora: str = "",
 ) -> EngineRequest:
-    return EngineRequest(name, prompt, output, shared, natural_end, streamed)
+    return EngineRequest(name, prompt, output, shared, natural_end, streamed, lora)
 
 
 def test_one_request_takes_its_prefill_and_a_step_per_further_token() -> None:
@@ -232,3 +234,116 @@ def test_events_of_a_submission_are_due_at_once() -> None:
     assert engine.next_deadline() == 5 * MS
     assert engine.kv_usage == 1 / 24
     assert [event.at for event in engine.advance(Instant(5 * MS))] == [1_100_000, 1_100_000]
+
+
+def test_a_later_turn_reuses_the_prompt_and_the_answer_of_the_former() -> None:
+    engine = Engine(TINY, Instant(0))
+    chain = tuple(bytes([index]) for index in range(6))
+    engine.submit(request("first", prompt=40, output=30, shared=chain[:4]), Instant(0))
+    first = finished(drain(engine))["first"]
+    assert engine.kv_used_blocks == 0
+    engine.submit(request("second", prompt=90, output=4, shared=chain[:5]), first.at)
+    # 40 + 30 tokens were known, the last one never computed: four full blocks.
+    assert finished(drain(engine))["second"].cached_tokens == 64
+    assert engine.tallies.prefix_hits == 64
+    assert engine.tallies.prefix_queries == 130
+
+
+LORA = replace(TINY, max_loras=1, lora_load_us=5_000)
+
+
+def test_bringing_in_an_adapter_holds_up_the_step_for_everybody() -> None:
+    engine = Engine(LORA, Instant(0))
+    engine.submit(request("a", output=1, lora="x"), Instant(0))
+    engine.submit(request("base", output=1), Instant(0))
+    ends = finished(drain(engine))
+    assert ends["a"].at == 6_100_000
+    engine.submit(request("again", output=1, lora="x"), ends["base"].at)
+    again = finished(drain(engine))["again"]
+    assert again.at - ends["base"].at == 1_100_000
+    assert engine.resident_adapters == ("x",)
+
+
+def test_the_pairs_of_adapters_seen_end_with_the_newest() -> None:
+    engine = Engine(LORA, Instant(0))
+    engine.submit(request("a", output=3, lora="x"), Instant(0))
+    engine.submit(request("b", output=3, lora="y"), Instant(0))
+    drain(engine)
+    assert list(engine.adapters_seen) == [("x", ""), ("x", "y"), ("y", ""), ("", "")]
+    moments = list(engine.adapters_seen.values())
+    assert moments == sorted(moments)
+
+
+def test_the_pairs_of_adapters_seen_are_bounded() -> None:
+    engine = Engine(LORA, Instant(0))
+    now = Instant(0)
+    for number in range(LORA_SERIES_MAX):
+        engine.submit(request(f"r{number}", output=1, lora=f"a{number}"), now)
+        now = finished(drain(engine))[f"r{number}"].at
+    assert len(engine.adapters_seen) == LORA_SERIES_MAX
+    assert list(engine.adapters_seen)[-1] == ("", "")
+
+
+def test_an_engine_without_adapters_remembers_none() -> None:
+    engine = Engine(TINY, Instant(0))
+    engine.submit(request("a"), Instant(0))
+    drain(engine)
+    assert engine.adapters_seen == {}
+
+
+def test_the_decode_rate_is_that_of_the_step_in_progress() -> None:
+    engine = Engine(TINY, Instant(0))
+    assert engine.decode_tokens_per_s == 0
+    engine.submit(request("a"), Instant(0))
+    assert engine.decode_tokens_per_s == 0
+    engine.advance(Instant(1_200_000))
+    assert engine.decode_tokens_per_s == pytest.approx(1 / 0.0011)
+    drain(engine)
+    assert engine.decode_tokens_per_s == 0
+
+
+def test_a_sleeping_engine_finishes_its_step_and_goes_on_when_woken() -> None:
+    engine = Engine(TINY, Instant(0))
+    engine.submit(request("a", output=4), Instant(0))
+    engine.sleep(Instant(MS))
+    engine.submit(request("b", output=1), Instant(2 * MS))
+    asleep = engine.advance(Instant(50 * MS))
+    assert [event.at for event in asleep] == [1_100_000]
+    states = [engine.asleep]
+    assert engine.next_deadline() is None
+    engine.wake(Instant(100 * MS))
+    states.append(engine.asleep)
+    engine.wake(Instant(100 * MS))
+    ends = finished(drain(engine))
+    assert states == [True, False]
+    assert ends["a"].at > 100 * MS
+    assert ends["b"].output_tokens == 1
+
+
+def test_an_engine_woken_within_its_step_loses_no_time() -> None:
+    engine = Engine(TINY, Instant(0))
+    engine.submit(request("a", output=4), Instant(0))
+    engine.sleep(Instant(MS // 2))
+    engine.wake(Instant(MS))
+    assert finished(drain(engine))["a"].at == 4_400_000
+
+
+def test_cached_blocks_are_forgotten_only_when_nobody_holds_any() -> None:
+    engine = Engine(TINY, Instant(0), journal=True)
+    engine.submit(request("a", prompt=32, shared=(b"0", b"1")), Instant(0))
+    assert not engine.reset_prefix_cache(Instant(0))
+    at = finished(drain(engine))["a"].at
+    engine.kv_changes()
+    assert engine.reset_prefix_cache(at)
+    assert engine.kv_changes() == [AllBlocksCleared()]
+    engine.submit(request("b", prompt=32, shared=(b"0", b"1")), at)
+    assert finished(drain(engine))["b"].cached_tokens == 0
+    engine.sleep(Instant(FOREVER))
+    assert AllBlocksCleared() in engine.kv_changes()
+
+
+def test_an_engine_without_journal_tells_nothing_of_its_blocks() -> None:
+    engine = Engine(TINY, Instant(0))
+    engine.submit(request("a", prompt=32, shared=(b"0", b"1")), Instant(0))
+    drain(engine)
+    assert engine.kv_changes() == []

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from services.core.units import Instant
 from services.simulator.engine import Engine
 from services.simulator.events import (
+    BlocksRemoved,
+    BlocksStored,
     EngineEvent,
     EngineRequest,
     Finished,
@@ -36,15 +38,19 @@ def arrivals(draw: st.DrawFn) -> list[Arrival]:
     for index in range(draw(st.integers(1, 12))):
         prompt = draw(st.integers(1, 120))
         family = draw(st.sampled_from("xyz"))
-        shareable = draw(st.integers(0, prompt // 16))
+        output = draw(st.integers(1, 120))
+        # The last token of an answer is never fed back, so it fills no block.
+        shareable = draw(st.integers(0, (prompt + output - 1) // 16))
+        lora = draw(st.sampled_from(["", "", "a", "b", "c"]))
         drawn.append(
             Arrival(
                 gap_us=draw(st.sampled_from([0, 1, 700, 1_100, 5_000, 200_000])),
                 request=EngineRequest(
                     request_id=f"r{index}",
                     prompt_tokens=prompt,
-                    output_tokens=draw(st.integers(1, 120)),
-                    block_hashes=tuple(f"{family}{i}".encode() for i in range(shareable)),
+                    output_tokens=output,
+                    block_hashes=tuple(f"{family}{i}{lora}".encode() for i in range(shareable)),
+                    lora=lora,
                     natural_end=draw(st.booleans()),
                     streamed=draw(st.booleans()),
                 ),
@@ -54,12 +60,13 @@ def arrivals(draw: st.DrawFn) -> list[Arrival]:
     return drawn
 
 
+LORA = replace(TINY, max_loras=2, lora_load_us=3_000)
 PROFILES = st.sampled_from(
     [
-        TINY,
-        replace(TINY, num_gpu_blocks=16, time_factor_under_load=3.0),
-        replace(TINY, max_num_seqs=2, max_num_batched_tokens=8),
-        replace(TINY, prefix_caching=False),
+        LORA,
+        replace(LORA, num_gpu_blocks=16, time_factor_under_load=3.0),
+        replace(LORA, max_num_seqs=2, max_num_batched_tokens=8),
+        replace(LORA, prefix_caching=False),
     ]
 )
 
@@ -86,7 +93,7 @@ def play(
     profile: EngineProfile, drawn: list[Arrival], pace_us: int | None
 ) -> tuple[Engine, list[EngineEvent]]:
     """Run a story; with `pace_us` the clock also moves in steps of that size in between."""
-    engine = Engine(profile, Instant(0))
+    engine = Engine(profile, Instant(0), journal=True)
     events: list[EngineEvent] = []
     now = 0
     for call in calls(drawn):
@@ -112,6 +119,7 @@ def play(
 def check_capacity(engine: Engine, profile: EngineProfile) -> None:
     assert 0 <= engine.kv_used_blocks <= profile.num_gpu_blocks
     assert engine.running <= profile.max_num_seqs
+    assert len(engine._scheduler.lora.running) <= profile.max_loras
     # Work conservation: nothing waits beside an empty batch.
     assert engine.running > 0 or engine.waiting == 0
 
@@ -130,6 +138,8 @@ def test_many_small_steps_equal_one_big_step(
     assert one.tallies.inter_token.sum_ns == other.tallies.inter_token.sum_ns
     assert one.tallies.steps == other.tallies.steps
     assert one.tallies.busy_ns == other.tallies.busy_ns
+    assert one.kv_changes() == other.kv_changes()
+    assert one.adapters_seen == other.adapters_seen
 
 
 @settings(max_examples=150, deadline=None)
@@ -155,6 +165,23 @@ def test_no_token_and_no_request_is_lost(profile: EngineProfile, drawn: list[Arr
     assert engine.tallies.generation_tokens == sum(end.output_tokens for end in ends.values())
     assert sum(engine.tallies.finished.values()) == len(drawn)
     assert (engine.running, engine.waiting, engine.kv_used_blocks) == (0, 0, 0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(PROFILES, arrivals())
+def test_who_follows_the_journal_knows_what_is_cached(profile: EngineProfile, drawn: list[Arrival]) -> None:
+    """Invariant: stored minus removed blocks are exactly those a request could reuse, and none comes twice."""
+    engine, _ = play(profile, drawn, None)
+    known: set[bytes] = set()
+    for change in engine.kv_changes():
+        if isinstance(change, BlocksStored):
+            assert not known & set(change.hashes)
+            known.update(change.hashes)
+        elif isinstance(change, BlocksRemoved):
+            assert known >= set(change.hashes)
+            known.difference_update(change.hashes)
+    assert known == set(engine._scheduler.kv._idle)
+    assert engine.kv_changes() == []
 
 
 @settings(max_examples=100, deadline=None)

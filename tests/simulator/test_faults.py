@@ -31,7 +31,10 @@ def test_an_empty_list_of_failures_means_all_of_them() -> None:
 
 
 def test_the_document_of_the_knobs_is_an_update_that_changes_nothing() -> None:
-    faults = updated(Faults(), {"inter_token_factor": 4, "failure_injection_rate": 12.5, "metrics": "zero"})
+    faults = updated(
+        Faults(),
+        {"inter_token_factor": 4, "failure_types": ["rate_limit"], "metrics": "zero", "kv_events": "lose"},
+    )
     assert updated(Faults(), faults.document()) == faults
 
 
@@ -49,6 +52,7 @@ def test_the_document_of_the_knobs_is_an_update_that_changes_nothing() -> None:
         ({"failure_types": [["rate_limit"]]}, "failure_types: expected a list of rate_limit"),
         ({"hang": 1}, "hang: expected true or false, not 1"),
         ({"metrics": "wrong"}, "metrics: expected one of none, hang, frozen"),
+        ({"kv_events": "drop"}, "kv_events: expected one of none, lose, not 'drop'"),
         ({"probes": None}, "probes: expected one of none, hang, fail, not None"),
         ({"latency": 1}, "latency: no such knob; known are extra_ttft_ms"),
     ],

@@ -1,6 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.simulator.events import AllBlocksCleared, BlocksRemoved, KvChange
 from services.simulator.kv_cache import KvCache
 
 
@@ -75,6 +76,27 @@ def test_nothing_is_shared_with_prefix_caching_off() -> None:
     cache = KvCache(4, prefix_caching=False)
     assert cache.take(1)
     assert not cache.share(b"a")
+    assert cache.match(hashes("a"), 1) == 0
+
+
+def test_what_is_evicted_and_cleared_is_in_the_journal() -> None:
+    journal: list[KvChange] = []
+    cache = KvCache(4, journal=journal)
+    cached(cache, "a", "b", "c")
+    assert cache.take(2)
+    assert journal == [BlocksRemoved((b"c",))]
+    assert not cache.clear()
+    assert cache.idle_blocks == 2
+    cache.release([], 2)
+    assert cache.clear()
+    assert cache.idle_blocks == 0
+    assert journal == [BlocksRemoved((b"c",)), AllBlocksCleared()]
+
+
+def test_a_cache_without_journal_clears_too() -> None:
+    cache = KvCache(4)
+    cached(cache, "a")
+    assert cache.clear()
     assert cache.match(hashes("a"), 1) == 0
 
 

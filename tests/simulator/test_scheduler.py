@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from services.core.units import Instant
-from services.simulator.events import EngineRequest
+from services.simulator.events import BlocksRemoved, BlocksStored, EngineRequest, KvChange
 from services.simulator.profile import EngineProfile
 from services.simulator.scheduler import Scheduler, Sequence, StepPlan
 from tests.simulator.profiles import TINY
@@ -25,8 +25,10 @@ def complete(scheduler: Scheduler, plan: StepPlan) -> None:
             sequence.produced += 1
 
 
-def request(name: str, prompt: int, output: int = 8, *, shared: tuple[bytes, ...] = ()) -> EngineRequest:
-    return EngineRequest(request_id=name, prompt_tokens=prompt, output_tokens=output, block_hashes=shared)
+def request(
+    name: str, prompt: int, output: int = 8, *, shared: tuple[bytes, ...] = (), lora: str = ""
+) -> EngineRequest:
+    return EngineRequest(name, prompt, output, shared, lora=lora)
 
 
 def small(num_gpu_blocks: int, max_model_len: int) -> EngineProfile:
@@ -126,3 +128,108 @@ def test_identical_steps_end_before_blocks_can_run_out() -> None:
 def test_an_idle_scheduler_plans_nothing() -> None:
     plan = Scheduler(TINY).plan()
     assert (plan.prefill, plan.decode, plan.preempted) == ([], [], [])
+
+
+def test_a_request_whose_adapter_finds_no_slot_is_passed_by() -> None:
+    scheduler = Scheduler(replace(TINY, max_loras=1))
+    first, other, same, base = waiting(
+        scheduler,
+        request("first", 4, lora="a"),
+        request("other", 4, lora="b"),
+        request("same", 4, lora="a"),
+        request("base", 4),
+    )
+    plan = scheduler.plan()
+    assert plan.admitted == [first, same, base]
+    assert plan.lora_loads == 1
+    assert list(scheduler.waiting) == [other]
+    for sequence in plan.admitted:
+        scheduler.running.remove(sequence)
+        scheduler.release(sequence)
+    plan = scheduler.plan()
+    assert (plan.admitted, plan.lora_loads) == ([other], 1)
+
+
+def test_those_passed_by_keep_their_order_when_blocks_run_out_behind_them() -> None:
+    roomy = small(num_gpu_blocks=4, max_model_len=64)
+    scheduler = Scheduler(replace(roomy, max_loras=1, max_num_batched_tokens=256))
+    waiting(
+        scheduler,
+        request("runs", 32, lora="a"),
+        request("b", 4, lora="b"),
+        request("c", 4, lora="c"),
+        request("big", 48),
+    )
+    assert [s.request.request_id for s in scheduler.plan().admitted] == ["runs"]
+    assert [s.request.request_id for s in scheduler.waiting] == ["b", "c", "big"]
+
+
+def test_a_preempted_sequence_gives_its_adapters_slot_back() -> None:
+    scheduler = Scheduler(replace(small(num_gpu_blocks=2, max_model_len=32), max_loras=2))
+    waiting(scheduler, request("old", 16, lora="a"), request("young", 15, lora="b"))
+    complete(scheduler, scheduler.plan())
+    scheduler.plan()
+    assert scheduler.lora.running == ("a",)
+
+
+def decoding(journal: list[KvChange] | None = None) -> tuple[Scheduler, list[Sequence]]:
+    """Three sequences past their prompts, at different places in their blocks, in a cache with idle blocks."""
+    scheduler = Scheduler(replace(TINY, num_gpu_blocks=16), journal)
+    for name in ("i", "j", "k"):
+        assert scheduler.kv.take(1)
+        assert scheduler.kv.share(name.encode())
+        scheduler.kv.release([name.encode()], 0)
+    sequences = waiting(
+        scheduler,
+        request("p", 10, 60, shared=(b"x0", b"x1", b"x2", b"x3")),
+        request("q", 16, 60, shared=(b"y0", b"y1", b"j", b"y3")),
+        request("r", 13, 60, shared=(b"x0", b"x1", b"x2", b"x3")),
+    )
+    complete(scheduler, scheduler.plan())
+    scheduler.plan()
+    return scheduler, sequences
+
+
+def test_many_decode_steps_leave_the_cache_as_one_after_the_other_would() -> None:
+    journal: list[KvChange] = []
+    slow_journal: list[KvChange] = []
+    fast, at_once = decoding(journal)
+    slow, one_by_one = decoding(slow_journal)
+    fast.decode_steps(at_once, 40)
+    for step in range(40):
+        if step:
+            assert all(slow.grow(sequence, 1) for sequence in one_by_one)
+        slow.decode_steps(one_by_one, 1)
+    assert journal == slow_journal
+    assert [(s.computed, s.private, s.shared) for s in at_once] == [
+        (s.computed, s.private, s.shared) for s in one_by_one
+    ]
+    assert (fast.kv.used_blocks, list(fast.kv._idle)) == (slow.kv.used_blocks, list(slow.kv._idle))
+
+
+def test_blocks_of_the_answer_are_stored_after_those_of_the_prompt() -> None:
+    journal: list[KvChange] = []
+    scheduler = Scheduler(TINY, journal)
+    content = bytes(range(256))
+    made = EngineRequest("a", 40, 20, (b"0", b"1", b"2"), lora="", content=content, cache_salt="s")
+    (sequence,) = waiting(scheduler, made)
+    complete(scheduler, scheduler.plan())
+    assert journal == [BlocksStored((b"0", b"1"), None, 0, content[:128], "", "s")]
+    scheduler.plan()
+    scheduler.decode_steps([sequence], 12)
+    assert journal[1:] == [BlocksStored((b"2",), b"1", 2, content[128:192], "", "s")]
+
+
+def test_a_block_somebody_else_stored_is_not_told_again() -> None:
+    journal: list[KvChange] = []
+    scheduler = Scheduler(TINY, journal)
+    assert scheduler.kv.take(1)
+    assert scheduler.kv.share(b"1")
+    waiting(scheduler, request("a", 60, shared=(b"0", b"1", b"2")))
+    complete(scheduler, scheduler.plan())
+    stored = [change for change in journal if isinstance(change, BlocksStored)]
+    assert [(change.hashes, change.parent, change.first) for change in stored] == [
+        ((b"0",), None, 0),
+        ((b"2",), b"1", 2),
+    ]
+    assert not any(isinstance(change, BlocksRemoved) for change in journal)

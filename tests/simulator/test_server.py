@@ -392,3 +392,123 @@ async def test_the_exit_knob_ends_the_process_it_was_given() -> None:
     async with running_pod(exit_process=leave) as pod, connected(pod) as (_, writer):
         writer.write(raw_request({"crash": "exit"}, "/admin/config"))
         await eventually(lambda: exits == ["gone"], what="the exit")
+
+
+# --- adapters, tokens, ranks --------------------------------------------------------------------
+
+
+async def test_an_adapter_is_served_listed_and_seen_in_the_metrics() -> None:
+    async with (
+        running_pod(loras=("sql",), max_loras=2) as pod,
+        httpx.AsyncClient(base_url=f"http://{pod.address}") as http,
+    ):
+        loaded = await http.post("/v1/load_lora_adapter", json={"lora_name": "chat", "lora_path": "/x"})
+        assert (loaded.status_code, loaded.text) == (200, "Success: LoRA adapter 'chat' added successfully.")
+        listed = (await http.get("/v1/models")).json()["data"]
+        assert [(card["id"], card["parent"]) for card in listed] == [
+            (MODEL, None),
+            ("sql", MODEL),
+            ("chat", MODEL),
+        ]
+        for name in ("sql", "chat"):
+            answer = await http.post("/v1/chat/completions", json=chat(model=name))
+            assert answer.json()["model"] == name
+        samples = parsed((await http.get("/metrics")).content)
+        seen = {
+            dict(labels)["running_lora_adapters"]
+            for name, labels in samples
+            if name == "vllm:lora_requests_info"
+        }
+        assert seen == {"", "sql", "chat"}
+        assert pod.engine.resident_adapters == ("sql", "chat")
+        gone = await http.post("/v1/unload_lora_adapter", json={"lora_name": "chat"})
+        assert gone.status_code == 200
+        assert (await http.post("/v1/chat/completions", json=chat(model="chat"))).status_code == 404
+
+
+async def test_an_adapter_has_a_cache_of_its_own_and_an_alias_has_not() -> None:
+    body = chat(messages=[{"role": "user", "content": "x" * 1000}])
+    async with (
+        running_pod(loras=("sql",), aliases=("alias",)) as pod,
+        httpx.AsyncClient(base_url=f"http://{pod.address}") as http,
+    ):
+        cached = []
+        for name in (MODEL, "sql", "alias"):
+            answer = await http.post("/v1/chat/completions", json=body | {"model": name})
+            cached.append(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+    assert cached == [0, 0, 240]
+
+
+async def test_without_adapters_there_is_nothing_to_load(http: httpx.AsyncClient) -> None:
+    for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/load_lora_adapter"):
+        assert (await http.post(path, json={"lora_name": "a", "lora_path": "/a"})).status_code == 404
+
+
+async def test_a_text_is_tokenized_as_vllm_answers(http: httpx.AsyncClient) -> None:
+    answer = (await http.post("/tokenize", json={"model": MODEL, "prompt": "Hello"})).json()
+    assert answer == {
+        "count": 2,
+        "max_model_len": 131_072,
+        "tokens": [0x48656C6C, 0x6F000000],
+        "token_strs": None,
+    }
+    assert (await http.post("/tokenize", json={"prompt": "Hello"})).json()["count"] == 2
+    assert (await http.post("/tokenize", json={"model": "nope", "prompt": "x"})).status_code == 404
+
+
+@pytest.mark.parametrize("rank", ["1", "-1", "many"])
+async def test_a_rank_the_pod_has_not_is_refused(http: httpx.AsyncClient, rank: str) -> None:
+    answer = await http.post("/v1/chat/completions", json=chat(), headers={"x-data-parallel-rank": rank})
+    assert answer.status_code == 400
+    assert "expected 0 to 0" in answer.json()["error"]["message"]
+
+
+# --- as SGLang ----------------------------------------------------------------------------------
+
+
+async def test_a_pod_can_pose_as_sglang() -> None:
+    async with (
+        running_pod(flavour="sglang", version="0.4.9", loras=("sql",), page_lines=1500) as pod,
+        httpx.AsyncClient(base_url=f"http://{pod.address}") as http,
+    ):
+        answer = await http.post("/v1/chat/completions", json=chat(model="sql"))
+        assert answer.status_code == 200
+        page = (await http.get("/metrics")).content
+        assert page.count(b"\n") >= 1500
+        assert value(parsed(page), "sglang:num_requests_total", model_name=MODEL) == 1
+        for path in ("/get_server_info", "/server_info"):
+            info = (await http.get(path)).json()
+            assert (info["version"], info["served_model_name"]) == ("0.4.9", MODEL)
+            assert (info["page_size"], info["dp_size"]) == (16, 1)
+            assert info["max_total_num_tokens"] == 24_000 * 16
+        assert [(await http.get(path)).status_code for path in ("/health", "/health_generate")] == [200, 200]
+        assert (await http.get("/version")).status_code == 404
+        assert (await http.get("/v1/models")).json()["data"][0]["owned_by"] == "sglang"
+        loaded = await http.post("/load_lora_adapter", json={"lora_name": "b", "lora_path": "/b"})
+        assert loaded.status_code == 200
+        assert (await http.post("/flush_cache")).status_code == 200
+        pod.configure({"probes": "fail"})
+        assert (await http.get("/health_generate")).status_code == 503
+
+
+async def test_sglang_refuses_to_flush_while_it_works() -> None:
+    async with (
+        running_pod(flavour="sglang", engine=STUCK) as pod,
+        httpx.AsyncClient(base_url=f"http://{pod.address}") as http,
+        connected(pod) as (_, writer),
+    ):
+        writer.write(raw_request(chat()))
+        await eventually(lambda: pod.engine.running == 1, what="one in flight")
+        assert (await http.post("/flush_cache")).status_code == 400
+        assert (await http.get("/metrics")).status_code == 200
+
+
+async def test_an_old_version_has_the_old_names() -> None:
+    async with (
+        running_pod(version="0.9.1") as pod,
+        httpx.AsyncClient(base_url=f"http://{pod.address}") as http,
+    ):
+        names = {name for name, _ in parsed((await http.get("/metrics")).content)}
+        assert (await http.get("/version")).json() == {"version": "0.9.1"}
+    assert "vllm:gpu_cache_usage_perc" in names
+    assert "vllm:kv_cache_usage_perc" not in names

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -137,3 +138,42 @@ def test_a_name_with_syntax_in_it_reads_back_as_it_was() -> None:
     samples = parsed(shown(MetricNames.CURRENT, name, loaded_engine()))
     assert value(samples, "vllm:num_requests_running", model_name=name) == 4
     assert value(samples, "vllm:time_to_first_token_seconds_count", model_name=name) == 4
+
+
+def test_each_rank_has_a_series_of_its_own() -> None:
+    one, other = loaded_engine(), Engine(TINY, Instant(0))
+    samples = parsed(shown(MetricNames.CURRENT, "m", one, other))
+    assert [value(samples, "vllm:num_requests_running", engine=rank) for rank in "01"] == [4, 0]
+    assert value(samples, "vllm:time_to_first_token_seconds_count", engine="1") == 0
+    assert value(samples, "vllm:request_success_total", engine="1", finished_reason="stop") == 0
+    assert [value(samples, "vllm:cache_config_info", engine=rank) for rank in "01"] == [1, 1]
+
+
+def test_the_newest_series_of_adapters_is_the_true_one_and_old_ones_stay() -> None:
+    engine = Engine(replace(TINY, max_loras=1, lora_load_us=0), Instant(0))
+    engine.submit(EngineRequest("a", 4, 3, lora='x"'), Instant(0))
+    engine.submit(EngineRequest("b", 4, 3, lora="y"), Instant(0))
+    engine.advance(Instant(4_000_000))
+    samples = parsed(shown(MetricNames.CURRENT, "m", engine))
+    series = {
+        (labels["running_lora_adapters"], labels["waiting_lora_adapters"], labels["max_lora"]): seen
+        for (name, held), seen in samples.items()
+        if name == "vllm:lora_requests_info" and (labels := dict(held))
+    }
+    assert max(series, key=series.__getitem__) == ("y", "", "1")
+    assert set(series) == {('x"', "", "1"), ('x"', "y", "1"), ("y", "", "1")}
+    assert series["y", "", "1"] == pytest.approx(1_800_000_000 - 0.0007, abs=0.0001)
+
+
+def test_ranks_share_one_series_of_adapters() -> None:
+    engines = [Engine(replace(TINY, max_loras=1), Instant(0)) for _ in range(2)]
+    for at, engine in enumerate(engines):
+        engine.submit(EngineRequest("a", 4, 3, lora="x"), Instant(at * 1_000_000))
+    samples = parsed(shown(MetricNames.CURRENT, "m", *engines))
+    assert value(samples, "vllm:lora_requests_info", running_lora_adapters="x") == pytest.approx(
+        1_799_999_999.997
+    )
+
+
+def test_a_server_without_adapters_has_no_such_family() -> None:
+    assert b"lora" not in shown(MetricNames.CURRENT, "m", loaded_engine())
