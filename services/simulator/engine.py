@@ -110,6 +110,11 @@ class Engine:
         return self._scheduler.lora.resident
 
     @property
+    def has_journal(self) -> bool:
+        """Whether it records what happens to its reusable blocks."""
+        return self._journal is not None
+
+    @property
     def asleep(self) -> bool:
         """Whether the engine sleeps: what it holds stays, nothing is computed."""
         return self._asleep

@@ -11,8 +11,8 @@ from services.adapters.http.responder import Header, Responder
 from services.simulator.answers import DONE, AnswerForm, Choice, Usage
 from services.simulator.completions import Generation
 from services.simulator.driver import EngineDriver
+from services.simulator.engine import Engine
 from services.simulator.events import EngineRequest, Finished, FinishReason, FirstToken
-from services.simulator.profile import EngineProfile
 from services.simulator.tokens import answer_content, block_hashes, natural_answer_tokens
 
 EVENT_STREAM: Header = (b"content-type", b"text/event-stream; charset=utf-8")
@@ -45,7 +45,7 @@ class Exchange:
         self._driver = driver
         self._responder = responder
         self._headers = headers
-        self._sequences = _sequences(generation, lora, ticket, driver.engine.profile)
+        self._sequences = _sequences(generation, lora, ticket, driver.engine)
         self._positions = [0] * len(self._sequences)
         self._ends: dict[int, Finished] = {}
         self._chunks: list[bytes] = []
@@ -114,9 +114,8 @@ class Exchange:
         )
 
 
-def _sequences(
-    generation: Generation, lora: str, ticket: Ticket, profile: EngineProfile
-) -> list[EngineRequest]:
+def _sequences(generation: Generation, lora: str, ticket: Ticket, engine: Engine) -> list[EngineRequest]:
+    profile = engine.profile
     # The base model and its aliases are one model to the cache; an adapter changes every key and value.
     salt = f"{lora}\x1f{generation.cache_salt}"
     sequences: list[EngineRequest] = []
@@ -141,7 +140,8 @@ def _sequences(
                     natural_end=ends_by_itself,
                     streamed=generation.stream,
                     lora=lora,
-                    content=content,
+                    # Only a journal quotes it, and a long prompt is half a megabyte.
+                    content=content if engine.has_journal else b"",
                     cache_salt=generation.cache_salt,
                 )
             )
