@@ -1,23 +1,37 @@
-"""What every `PublisherLease` promises, in one process and between descriptors of one file."""
+"""What every `PublisherLease` promises: in one process, between descriptors of one file, through Kubernetes."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
+from deploy.stack.kubernetes import KubernetesServer
+from services.adapters.kubernetes.api import connect
+from services.adapters.kubernetes.lease import KubernetesLease, LeaseRules
 from services.adapters.memory.lease import MemoryElection
 from services.adapters.ports import PublisherLease
 from services.adapters.system.clock import SystemClock
 from services.adapters.system.file_lease import FileLease
+from services.adapters.system.ids import SystemIds
+from services.core.units import ms
 
 
-@pytest.fixture(params=["memory", "file"])
-def candidate(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], PublisherLease]:
+@pytest.fixture(params=["memory", "file", pytest.param("kubernetes", marks=pytest.mark.server)])
+async def candidate(
+    request: pytest.FixtureRequest, tmp_path: Path, fresh_name: str
+) -> AsyncIterator[Callable[[], PublisherLease]]:
     """Makes candidates of one election."""
     if request.param == "memory":
-        return MemoryElection().candidate
-    return lambda: FileLease(tmp_path / "publisher.lock", SystemClock())
+        yield MemoryElection().candidate
+    elif request.param == "file":
+        yield lambda: FileLease(tmp_path / "publisher.lock", SystemClock())
+    else:
+        server: KubernetesServer = request.getfixturevalue("kubernetes_server")
+        api = await connect(server.kubeconfig())
+        clock, ids, rules = SystemClock(), SystemIds(), LeaseRules(every=ms(50))
+        yield lambda: KubernetesLease(api, "default", fresh_name, "picker", clock, ids, rules)
+        await api.close()
 
 
 Candidate = Callable[[], PublisherLease]

@@ -113,31 +113,6 @@ async def test_a_pool_that_breaks_its_schema_is_said_and_not_believed(
     assert source.trouble == ""
 
 
-async def test_f152_what_happened_while_the_server_was_away_is_known_after_it_returns(
-    own_kubernetes: KubernetesServer, follow: Follow
-) -> None:
-    install(own_kubernetes)
-    api = await connect(own_kubernetes.kubeconfig())
-    with own_kubernetes.client() as client:
-        namespace = make_namespace(own_kubernetes, "away", client)
-        namespace.pool()
-        namespace.pod("a", "10.1.0.1")
-        namespace.pod("b", "10.1.0.2")
-        source = discovery(api, namespace)
-        latest = follow(source)
-        await eventually(lambda: named(latest).keys() == {"a", "b"})
-        own_kubernetes.process.kill()
-        await eventually(lambda: source.trouble)
-        assert named(latest).keys() == {"a", "b"}
-    own_kubernetes.start()
-    with own_kubernetes.client() as client:
-        namespace = Namespace(own_kubernetes, "away", client)
-        namespace.delete("v1", "Pod", "a")
-        await eventually(lambda: named(latest).keys() == {"b"}, timeout_s=30)
-        await eventually(lambda: source.trouble == "", timeout_s=30)
-    await api.close()
-
-
 async def test_a_connection_that_died_in_silence_is_replaced(
     own_kubernetes: KubernetesServer, follow: Follow
 ) -> None:
