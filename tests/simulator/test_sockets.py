@@ -1,6 +1,7 @@
 """How a pod's host dies, on both event loops the house runs on."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -9,7 +10,7 @@ import uvloop
 from services.adapters.system.clock import SystemClock
 from services.simulator.assembly import start_pod
 from services.simulator.settings import EngineOverrides, PodSettings
-from services.simulator.sockets import HELD_BYTES_MAX
+from services.simulator.sockets import HELD_BYTES_MAX, bind
 from tests.simulator.pods import STUCK, chat, connected, raw_request, running_pod
 from tests.support.wait import eventually
 
@@ -152,3 +153,17 @@ def test_a_port_in_use_is_an_oserror(play: Callable[[Story], None]) -> None:
                 await start_pod(PodSettings(port=pod.port), SystemClock())
 
     play(story)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_bound_address_is_taken_but_refuses_until_somebody_listens(host: str) -> None:
+    try:
+        bound = bind(host, 0)
+    except OSError:
+        pytest.skip(f"this machine has no {host}")
+    with bound, socket.socket(bound.family) as client:
+        with pytest.raises(ConnectionRefusedError):
+            client.connect(bound.getsockname()[:2])
+        bound.listen()
+        with pytest.raises(OSError, match="in use"):
+            bind(host, bound.getsockname()[1])
