@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from deploy.stack.kubernetes import KubernetesServer
-from services.adapters.kubernetes.api import connect
+from services.adapters.kubernetes.api import KubernetesApi
 from services.adapters.kubernetes.discovery import KubernetesDiscovery
 from services.adapters.kubernetes.watch import WatchRules
 from services.adapters.memory.discovery import MemoryDiscovery
@@ -121,7 +121,7 @@ class KubernetesPart:
 @asynccontextmanager
 async def kubernetes_part(server: KubernetesServer, name: str) -> AsyncIterator[KubernetesPart]:
     install(server, "inferencepools.inference.networking.k8s.io")
-    api = await connect(server.kubeconfig())
+    api = KubernetesApi(server.kubeconfig())
     try:
         with server.client() as client:
             namespace = make_namespace(server, name, client)

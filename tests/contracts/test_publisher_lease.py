@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.stack.kubernetes import KubernetesServer
-from services.adapters.kubernetes.api import connect
+from services.adapters.kubernetes.api import KubernetesApi
 from services.adapters.kubernetes.lease import KubernetesLease, LeaseRules
 from services.adapters.memory.lease import MemoryElection
 from services.adapters.ports import PublisherLease
@@ -28,7 +28,7 @@ async def candidate(
         yield lambda: FileLease(tmp_path / "publisher.lock", SystemClock())
     else:
         server: KubernetesServer = request.getfixturevalue("kubernetes_server")
-        api = await connect(server.kubeconfig())
+        api = KubernetesApi(server.kubeconfig())
         clock, ids, rules = SystemClock(), SystemIds(), LeaseRules(every=ms(50))
         yield lambda: KubernetesLease(api, "default", fresh_name, "picker", clock, ids, rules)
         await api.close()

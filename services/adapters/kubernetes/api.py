@@ -5,6 +5,7 @@ transport; its models and its watch helper are not used, because what is read he
 must tell "ended" from "too old". Which objects are asked for is the other files' business.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +64,39 @@ class Resource:
 
 
 class KubernetesApi:
-    """One API server under one identity. Methods raise `UnreachableError` or `ApiStatusError`."""
+    """One API server under one identity. Methods raise `UnreachableError` or `ApiStatusError`.
 
-    def __init__(self, client: "ApiClient") -> None:
-        self._client = client
+    Access is by `kubeconfig`, or by the pod's own service account where none is given. It is looked for at the
+    first call, so that credentials which come late are waited for like a server that does.
+    """
+
+    def __init__(self, kubeconfig: Path | None = None, context: str = "") -> None:
+        self._kubeconfig = kubeconfig
+        self._context = context
+        self._client: ApiClient | None = None
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> "ApiClient":
+        """Look for access now; raises `UnreachableError` naming what is missing: no such file or context, no pod."""
+        # Generated models make this import take most of a second, which only a picker on Kubernetes should pay.
+        from kubernetes_asyncio import client, config  # noqa: PLC0415
+
+        async with self._opening:
+            if self._client is None:
+                configuration = client.Configuration()
+                try:
+                    if self._kubeconfig is None:
+                        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]  # Typed nowhere.
+                    else:
+                        await config.load_kube_config(
+                            config_file=str(self._kubeconfig),
+                            context=self._context or None,
+                            client_configuration=configuration,
+                        )
+                except (config.ConfigException, OSError) as error:
+                    raise UnreachableError(f"no access to Kubernetes: {_reason(error)}") from None
+                self._client = client.ApiClient(configuration)
+            return self._client
 
     async def get(self, path: str, query: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
         """Return one object or one page."""
@@ -127,7 +157,9 @@ class KubernetesApi:
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._client.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     async def _call(
         self,
@@ -158,7 +190,8 @@ class KubernetesApi:
         content_type: str,
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        response: aiohttp.ClientResponse = await self._client.call_api(
+        client = self._client or await self.open()
+        response: aiohttp.ClientResponse = await client.call_api(
             path,
             method,
             query_params=[*query],
@@ -186,27 +219,6 @@ async def _refuse_failure(response: aiohttp.ClientResponse, path: str) -> None:
 
 def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-async def connect(kubeconfig: Path | None = None, context: str = "") -> KubernetesApi:
-    """Return the API by `kubeconfig`, or by the pod's own service account where none is given.
-
-    Raises `UnreachableError` naming what is missing: no such file or context, not inside a pod.
-    """
-    # Generated models make this import take most of a second, which only a picker on Kubernetes should pay.
-    from kubernetes_asyncio import client, config  # noqa: PLC0415
-
-    configuration = client.Configuration()
-    try:
-        if kubeconfig is None:
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]  # Typed nowhere.
-        else:
-            await config.load_kube_config(
-                config_file=str(kubeconfig), context=context or None, client_configuration=configuration
-            )
-    except (config.ConfigException, OSError) as error:
-        raise UnreachableError(f"no access to Kubernetes: {_reason(error)}") from None
-    return KubernetesApi(client.ApiClient(configuration))
 
 
 def own_namespace() -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deploy.stack.kubernetes import KubernetesServer
-from services.adapters.kubernetes.api import KubernetesApi, connect
+from services.adapters.kubernetes.api import KubernetesApi
 from tests.support.kubernetes import Namespace, install, make_namespace
 
 
@@ -22,7 +22,7 @@ def namespace(kubernetes_server: KubernetesServer, fresh_name: str) -> Iterator[
 @pytest.fixture
 async def api(kubernetes_server: KubernetesServer) -> AsyncIterator[KubernetesApi]:
     """The administrator's connection."""
-    connected = await connect(kubernetes_server.kubeconfig())
+    connected = KubernetesApi(kubernetes_server.kubeconfig())
     yield connected
     await connected.close()
 
@@ -30,7 +30,7 @@ async def api(kubernetes_server: KubernetesServer) -> AsyncIterator[KubernetesAp
 @pytest.fixture
 async def own_kubernetes_api(own_kubernetes: KubernetesServer) -> AsyncIterator[KubernetesApi]:
     """The administrator's connection to a server that the test alone uses, without any custom resource."""
-    connected = await connect(own_kubernetes.kubeconfig())
+    connected = KubernetesApi(own_kubernetes.kubeconfig())
     yield connected
     await connected.close()
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deploy.stack.kubernetes import KubernetesServer
-from services.adapters.kubernetes.api import KubernetesApi, connect
+from services.adapters.kubernetes.api import KubernetesApi
 from services.adapters.kubernetes.discovery import KubernetesDiscovery
 from services.adapters.kubernetes.watch import WatchRules
 from services.adapters.system.clock import SystemClock
@@ -118,7 +118,7 @@ async def test_a_connection_that_died_in_silence_is_replaced(
 ) -> None:
     """The server is frozen, so nothing closes; when it goes on, the lost time is made up for."""
     install(own_kubernetes)
-    api = await connect(own_kubernetes.kubeconfig())
+    api = KubernetesApi(own_kubernetes.kubeconfig())
     rules = WatchRules(span=seconds(1), silence=ms(500), retry_first=ms(20), retry_most=ms(100))
     with own_kubernetes.client() as client:
         namespace = make_namespace(own_kubernetes, "frozen", client)

@@ -7,7 +7,7 @@ import pytest
 
 from deploy.stack.kubernetes import KubernetesServer
 from services.adapters.kubernetes import api as api_module
-from services.adapters.kubernetes.api import ApiStatusError, KubernetesApi, Resource, connect, own_namespace
+from services.adapters.kubernetes.api import ApiStatusError, KubernetesApi, Resource, own_namespace
 from services.adapters.kubernetes.watch import ObjectWatch, WatchRules
 from services.adapters.ports import UnreachableError
 from services.adapters.system.clock import SystemClock
@@ -63,7 +63,7 @@ async def test_a_forgotten_version_brings_a_new_list(
         namespace.pod("a")
     own_kubernetes.stop()
     own_kubernetes.start()
-    api = await connect(own_kubernetes.kubeconfig())
+    api = KubernetesApi(own_kubernetes.kubeconfig())
     listed = KubernetesApi.list
     stale = [([{"metadata": {"name": "ghost"}}], "1")]
 
@@ -110,7 +110,7 @@ async def test_a_refusal_is_said_and_ends_when_it_is_lifted(
     account = namespace.create("v1", "ServiceAccount", "weak")
     path = namespace.path("v1", "serviceaccounts", f"{account['metadata']['name']}/token")
     token = namespace.client.post(path, json={"spec": {}}).json()["status"]["token"]
-    weak = await connect(kubernetes_server.kubeconfig(token))
+    weak = KubernetesApi(kubernetes_server.kubeconfig(token))
     try:
         source = watch(weak, namespace)
         latest = follow(source)
@@ -141,14 +141,14 @@ async def test_calls_tell_a_refusal_from_a_server_that_is_away(
     config.write_text(
         kubernetes_server.kubeconfig().read_text().replace(kubernetes_server.url, "https://127.0.0.1:1")
     )
-    nowhere = await connect(config)
+    nowhere = KubernetesApi(config)
     try:
         with pytest.raises(UnreachableError, match="/api/v1/namespaces"):
             await nowhere.get("/api/v1/namespaces")
     finally:
         await nowhere.close()
     with pytest.raises(UnreachableError, match="no access to Kubernetes"):
-        await connect(tmp_path / "absent")
+        await KubernetesApi(tmp_path / "absent").open()
     with pytest.raises(UnreachableError, match="no access to Kubernetes"):
-        await connect()
+        await KubernetesApi().open()
     assert own_namespace() == ""
