@@ -1,12 +1,14 @@
-"""The engine's side of KV events, read back with msgpack."""
+"""The engine's side of KV events, read back with msgpack and with the consumer's own reader."""
 
 from typing import Any
 
 import msgpack
+import pytest
 
 from services.simulator.events import AllBlocksCleared, BlocksRemoved, BlocksStored, KvChange
 from services.simulator.kv_events import KvEventLog
 from services.simulator.tokens import content_of
+from services.wire.kv_events import read_batch
 
 A, B, C = (bytes(7) + bytes([index]) for index in (1, 2, 3))
 
@@ -93,3 +95,13 @@ def test_batches_are_numbered_from_zero_and_the_last_ones_kept() -> None:
     assert [number for number, _ in kept.since(0)] == numbers[2:]
     assert [msgpack.unpackb(payload)[0] for _, payload in kept.since(3)] == [3.0]
     assert list(kept.since(4)) == []
+
+
+@pytest.mark.parametrize("as_maps", [False, True])
+def test_the_picker_reads_either_encoding_alike(as_maps: bool) -> None:
+    changes = (stored(lora="sql"), BlocksRemoved((A,)), AllBlocksCleared())
+    _, payload = log(as_maps=as_maps, rank=2).append(changes, 1.0)
+    _, other = log(as_maps=not as_maps, rank=2).append(changes, 1.0)
+    batch = read_batch(payload)
+    assert batch == read_batch(other)
+    assert len(batch.events) == 3
