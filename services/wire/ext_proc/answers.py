@@ -12,8 +12,10 @@ from services.wire.ext_proc.events import (
     AnswerResponseBody,
     AnswerResponseHeaders,
     AnswerResponseTrailers,
+    Begun,
     BodyMode,
     Effect,
+    End,
     Finished,
     Headers,
     Mutation,
@@ -55,7 +57,7 @@ class Watch:
     def head(self, event: ResponseHeaders) -> list[Effect]:
         """Read the head and let it go on."""
         self.begun = True
-        effects: list[Effect] = []
+        effects: list[Effect] = [Begun()]
         if event.served is not None:
             effects.append(Served(event.served))
         effects.append(AnswerResponseHeaders(self._read(event.headers, event.served)))
@@ -89,8 +91,10 @@ class Watch:
         return effects
 
     def closed(self) -> list[Effect]:
-        """The stream ended first; where bodies of answers are not sent here, that is how requests end."""
-        return [self._finished(complete=self._mode is BodyMode.NONE)]
+        """The stream ended first. A data plane that sends no bodies ends it long before the answer ends."""
+        if self._mode is not BodyMode.NONE:
+            return [self._finished(complete=False)]
+        return [self._finished()] if self.begun else [End()]
 
     def _read(self, headers: Headers, served: str | None) -> Mutation:
         """Learn status and kind of body; return what the head gets."""

@@ -35,9 +35,9 @@ class BodyMode(enum.Enum):
 class Responses(enum.Enum):
     """What the picker does with the response phase.
 
-    skip: it takes no part. A stream whose response phase is configured all the same is closed gracefully after the
-    request phase; on one without, the stream's end tells when the request ended. observe: it reads status and
-    usage, and writes the client's model name back.
+    skip: it takes no part, and a stream whose answer's body would be sent here is closed in good order after the
+    request phase; when and how the request ends is then unknown. observe: it reads status and usage, and writes
+    the client's model name back.
     """
 
     SKIP = "skip"
@@ -167,6 +167,11 @@ class Served:
 
 
 @value
+class Begun:
+    """The answer has begun: the client can be told nothing else any more."""
+
+
+@value
 class Finished:
     """The answer has ended, or the stream did before: `status` is 0 when unknown, `usage` a JSON object."""
 
@@ -257,7 +262,7 @@ class Immediate:
 
 @value
 class End:
-    """Close the stream in good order; the data plane goes on without it."""
+    """Close the stream in good order; the data plane goes on without it, and how the request ends is not told."""
 
 
 ToDataPlane = (
@@ -271,4 +276,4 @@ ToDataPlane = (
     | AnswerResponseTrailers
     | Immediate
 )
-Effect = Screen | Ask | Served | Finished | End | ToDataPlane
+Effect = Screen | Ask | Begun | Served | Finished | End | ToDataPlane

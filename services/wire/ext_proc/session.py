@@ -136,7 +136,7 @@ class Session:
         if self._rules.responses is Responses.OBSERVE:
             self._watch = Watch(self._rules, self._modes.response_body, decision.back)
         elif self._modes.response_body is BodyMode.NONE:
-            # The data plane keeps the stream until the request has ended, and asks for nothing else.
+            # The data plane ends the stream itself, after the answer's head if it sends that.
             self._watch = Watch(self._rules, BodyMode.NONE, None)
         else:
             self.phase = Phase.ENDED

@@ -126,6 +126,8 @@ def told(effect: Effect) -> str:
         case events.Ask():
             body = "nothing" if effect.body is None else _shown(effect.body)
             return f"ask {body}" + ("" if effect.subset is None else f" among {_members(effect.subset)}")
+        case events.Begun():
+            return "begun"
         case events.Served():
             return f"served {effect.endpoint}"
         case events.Finished():

@@ -48,6 +48,7 @@ def test_events_go_on_as_they_come_and_usage_is_read() -> None:
         PLAIN
         + """
         >> response-headers :status=200 content-type=text/event-stream
+        << begun
         << response-headers set x-went-into-resp-headers=true
         >> response-body 'data: {"cho'
         << response-body 'data: {"cho'
@@ -67,6 +68,7 @@ def test_the_clients_model_name_goes_back_into_events_wherever_they_are_split() 
         RENAMED
         + """
         >> response-headers :status=200 content-type=Text/Event-Stream;charset=UTF-8 content-length=9
+        << begun
         << response-headers set x-went-into-resp-headers=true remove content-length
         >> response-body 'data: {"model":"tar'
         << response-body 'data: {'
@@ -86,6 +88,7 @@ def test_the_clients_model_name_goes_back_into_json_and_only_the_name_waits() ->
         RENAMED
         + """
         >> response-headers :status=200 content-type=application/json
+        << begun
         << response-headers set x-went-into-resp-headers=true remove content-length
         >> response-body '{"id":1,"model":"tar'
         << response-body '{"id":1,'
@@ -107,6 +110,7 @@ def test_trailers_let_go_what_waits() -> None:
         RENAMED
         + """
         >> response-headers :status=200 content-type=application/json
+        << begun
         << response-headers set x-went-into-resp-headers=true remove content-length
         >> response-body '{"model":"targ'
         << response-body '{'
@@ -125,6 +129,7 @@ def test_a_large_piece_goes_back_in_several() -> None:
         RENAMED
         + """
         >> response-headers :status=200 content-type=application/json
+        << begun
         << response-headers set x-went-into-resp-headers=true remove content-length
         >> response-body 124001*'x' end
         << response-body 62000 bytes
@@ -142,6 +147,7 @@ def test_a_coded_answer_passes_untouched_and_unread() -> None:
         RENAMED
         + """
         >> response-headers :status=200 content-type=application/json content-encoding=gzip
+        << begun
         << response-headers set x-went-into-resp-headers=true
         >> response-body '"model":"target"' end
         << response-body '"model":"target"' end
@@ -157,6 +163,7 @@ def test_a_head_may_be_the_whole_answer() -> None:
         PLAIN
         + """
         >> response-headers :status=204 end
+        << begun
         << response-headers set x-went-into-resp-headers=true
         << finished 204 complete
         << end
@@ -170,6 +177,7 @@ def test_a_stream_that_ends_inside_an_answer_is_cut() -> None:
         PLAIN
         + """
         >> response-headers :status=200 content-type=text/event-stream
+        << begun
         << response-headers set x-went-into-resp-headers=true
         >> closed
         << finished 200 cut
@@ -187,6 +195,7 @@ def test_the_served_endpoint_is_told_and_mirrored_for_conformance_only() -> None
         PLAIN
         + """
         >> response-headers :status=200 served=10.0.0.7:8000 end
+        << begun
         << served 10.0.0.7:8000
         << response-headers set x-went-into-resp-headers=true{mirrored}
         << finished 200 complete
@@ -205,6 +214,7 @@ def test_without_bodies_the_end_of_the_stream_is_the_end_of_the_answer() -> None
         PLAIN
         + """
         >> response-headers :status=429 content-type=application/json
+        << begun
         << response-headers set x-went-into-resp-headers=true
         >> closed
         << finished 429 complete
@@ -219,6 +229,7 @@ def test_in_the_other_modes_every_piece_is_answered_once() -> None:
         RENAMED
         + """
         >> response-headers :status=200 content-type=application/json
+        << begun
         << response-headers set x-went-into-resp-headers=true remove content-length
         >> response-body '"model":'
         << response-body ''
@@ -234,6 +245,7 @@ def test_in_the_other_modes_every_piece_is_answered_once() -> None:
         PLAIN
         + """
         >> response-headers :status=200 content-type=application/json
+        << begun
         << response-headers set x-went-into-resp-headers=true
         >> response-body '{}' end
         << response-body as it is

@@ -114,7 +114,7 @@ def test_in_buffered_mode_the_decision_rides_on_the_body() -> None:
         >> request-trailers
         << request-trailers
         >> closed
-        << finished 0 complete
+        << end
         """,
         modes=BUFFERED,
     )
@@ -154,7 +154,7 @@ def test_a_mode_in_which_no_body_can_be_read_is_said(mode: BodyMode) -> None:
     )
 
 
-def test_the_stream_tells_when_the_request_ends_where_responses_are_not_sent() -> None:
+def test_a_head_of_an_answer_alone_tells_how_the_request_went() -> None:
     expect(
         """
         >> request-headers :method=GET end
@@ -162,6 +162,7 @@ def test_the_stream_tells_when_the_request_ends_where_responses_are_not_sent() -
         >> decide a:1
         << request-headers to a:1
         >> response-headers :status=503
+        << begun
         << response-headers
         >> closed
         << finished 503 complete
@@ -287,6 +288,7 @@ def test_a_picked_request_may_be_refused_until_its_answer_begins() -> None:
         >> decide a:1
         << request-headers to a:1
         >> response-headers :status=200
+        << begun
         << response-headers
         >> refuse evicted
         """,
@@ -318,6 +320,7 @@ def test_an_answer_that_comes_before_the_decision_passes() -> None:
         >> request-headers :method=POST
         << screen
         >> response-headers :status=413 end
+        << begun
         << response-headers
         << finished 413 complete
         << end
