@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from services.cli import validate
+from services.wire.config.yaml_writer import write_yaml
 from tests.wire.config import example
+from tests.wire.config.gateways import GATEWAY
 
 
 def gir(*words: str) -> int:
@@ -82,3 +84,21 @@ def test_a_file_beyond_the_bound_is_not_read_to_its_end(
         file.truncate(1 << 40)
     assert gir(str(path)) == 1
     assert "exceed the bound of 4194304" in capsys.readouterr().out
+
+
+def test_selectors_are_held_against_the_pods_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway = write(tmp_path, write_yaml([GATEWAY]), "gateway.yaml")
+    pod = "---\nkind: Pod\nmetadata: {{name: {0}-0, namespace: models, labels: {{app: {0}}}}}\n"
+    both = write(tmp_path, pod.format("llama") + pod.format("qwen"), "both.yaml")
+    assert gir(gateway) == gir(gateway, "--pods", both) == 0
+    one = write(tmp_path, pod.format("llama"), "one.yaml")
+    capsys.readouterr()
+    assert gir(gateway, "--pods", one) == 1
+    assert (
+        "spec.pools[1].selector: a mapping of 1: matches no pod of namespace models"
+        in capsys.readouterr().out
+    )
+    assert gir(gateway, "--pods", write(tmp_path, "kind: Node", "no.yaml")) == 2
+    assert "must be a Pod with its metadata" in capsys.readouterr().err
