@@ -1,7 +1,12 @@
 """Field cases of metrics-parsing through a whole picker: whatever one pod's page holds, the cluster reports on."""
 
 import asyncio
+from contextlib import AsyncExitStack
+from functools import partial
 
+from services.adapters.model_server.engines import ENGINES
+from services.core.pods.table import Pod
+from tests.adapters.model_server.releases import RELEASES, Release
 from tests.endpoint_picker.cluster import MODEL, cluster_of
 from tests.support.wait import eventually
 
@@ -49,3 +54,42 @@ async def test_f005_f008_f010_no_page_of_a_pod_silences_its_cluster() -> None:
         await eventually(lambda: cluster.state("a") == "READY")
         assert cluster.picker.failure is not None
         assert not cluster.picker.failure.done()
+
+
+async def test_f001_f002_a_picker_tells_every_engine_apart_and_the_old_ones_by_name() -> None:
+    """Pages of all releases through sockets, the engine told by the page, the version by the server's own path."""
+    async with AsyncExitStack() as open_servers:
+        endpoints = []
+        for number, release in enumerate(RELEASES):
+            server = await asyncio.start_server(partial(answer, release), "127.0.0.1", 0)
+            await open_servers.enter_async_context(server)
+            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            endpoints.append({"id": f"p{number}", "address": address})
+        pools = [{"name": "chat", "models": [MODEL], "engine": "auto", "endpoints": endpoints}]
+        cluster = await open_servers.enter_async_context(cluster_of(0, pools=pools))
+        table = cluster.picker.observer.table
+        for number, release in enumerate(RELEASES):
+            pod = table[f"p{number}"]
+            await eventually(partial(is_judged, pod, release), what=str(release))
+            assert pod.reading is not None
+            assert (pod.reading.engine, pod.reading.waiting) == (release.engine, release.reading.waiting)
+
+
+def is_judged(pod: Pod, release: Release) -> bool:
+    """Whether the picker has come to the verdict of the compatibility table."""
+    return (pod.state, pod.reason, pod.identity) == (*release.verdict, release.identity)
+
+
+async def answer(release: Release, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve one request as a server of this release would: its page, its version, or 404."""
+    top = await reader.read(65_536)  # Empty when the picker stops with a connection just opened.
+    path = top.split(b" ", 2)[1].decode() if top else ""
+    bodies = {"/metrics": release.page}
+    bodies |= dict.fromkeys(
+        ENGINES[release.engine].version_paths, b'{"version":"%b"}' % release.version.encode()
+    )
+    status, body = (b"200 OK", bodies[path]) if path in bodies else (b"404 Not Found", b"")
+    writer.write(
+        b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body)
+    )
+    writer.close()
