@@ -91,6 +91,10 @@ class Listening:
 
         await eventually(heard)
 
+    def holes(self) -> set[int]:
+        numbers = self.numbers()
+        return set(range(numbers[0], numbers[-1])) - set(numbers)
+
     def numbers(self) -> list[int]:
         return [message.number for message in self.read]
 
@@ -122,7 +126,7 @@ async def test_what_was_lost_is_had_again_from_its_number(part: Part) -> None:
         part.publish()
         part.lose()
         part.publish()
-        await eventually(lambda: len(set(range(listening.read[-1].number)) - set(listening.numbers())) > 0)
+        await eventually(listening.holes)
         listening.task.cancel()
     newest = listening.numbers()[-1]
     assert newest - 1 not in listening.numbers()

@@ -86,6 +86,7 @@ async def test_batches_come_to_all_in_order_from_the_oldest_kept(open_feed: Call
     assert await first.tail("", ms(0)) == ("", [])
     await first.announce([b"1", bytes(range(256))])
     await second.announce([b"3"])
+    position = ""
     for feed in (first, second, open_feed()):
         position, batches = await feed.tail("", ms(0))
         assert list(batches) == [b"1", bytes(range(256)), b"3"]
