@@ -12,7 +12,7 @@ from services.core.scheduling.endpoints import Arrival, Endpoints
 from services.core.scheduling.filters import Member
 from services.core.scheduling.profile import SchedulingProfile, Weighted
 from services.core.scheduling.scorers.load import OwnRequests
-from services.core.scheduling.scorers.scorer import Column, Live
+from services.core.scheduling.scorers.scorer import Column, Linear, Live, Sparse, dense
 
 NARROWER_MAX = 32
 """Narrower boards kept by one board. Session pins and prefixes name any pod; memory must not follow them."""
@@ -59,11 +59,27 @@ class Board:
     def totals(self, arrival: Arrival) -> list[float]:
         """Return the weighted sum of all scores for each endpoint."""
         self._lay_out()
-        totals = self._static
+        columns: list[Sequence[float]] = []
+        slopes: list[float] = []
+        few: list[tuple[float, Sparse]] = []
+        offset = 0.0
         for weight, live in self._live:
-            column = live(arrival)
-            if column is not None:
-                totals = [total + weight * score for total, score in zip(totals, column, strict=True)]
+            scores = live(arrival)
+            if scores is None:
+                continue
+            if type(scores) is Linear:
+                columns.append(scores.values)
+                slopes.append(weight * scores.slope)
+                offset += weight * scores.offset
+            elif type(scores) is dict:
+                few.append((weight, scores))
+            else:
+                columns.append(scores)  # type: ignore[arg-type] # The two other forms are ruled out above.
+                slopes.append(weight)
+        totals = _summed(self._static, offset, columns, slopes)
+        for weight, sparse in few:
+            for place, score in sparse.items():
+                totals[place] += weight * score
         return totals
 
     def parts(self, arrival: Arrival) -> list[tuple[tuple[str, float], ...]]:
@@ -72,7 +88,7 @@ class Board:
         for weighted, scores in self._lay_out():
             column = scores(arrival) if callable(scores) else scores
             if column is not None:
-                columns.append((weighted.name, column))
+                columns.append((weighted.name, dense(column, len(self.endpoints))))
         return [
             tuple((name, column[place]) for name, column in columns) for place in range(len(self.endpoints))
         ]
@@ -91,3 +107,20 @@ class Board:
                     weight = weighted.weight
                     self._static = [t + weight * s for t, s in zip(self._static, scores, strict=True)]
         return laid_out
+
+
+def _summed(
+    start: Sequence[float], offset: float, columns: Sequence[Sequence[float]], slopes: Sequence[float]
+) -> list[float]:
+    """Return start + offset + sum of slope x column, four columns to a pass: a pass costs more than an addition."""
+    totals = [total + offset for total in start]
+    whole = len(columns) - len(columns) % 4
+    for first in range(0, whole, 4):
+        w, x, y, z = slopes[first : first + 4]
+        totals = [
+            total + w * a + x * b + y * c + z * d
+            for total, a, b, c, d in zip(totals, *columns[first : first + 4], strict=True)
+        ]
+    for column, slope in zip(columns[whole:], slopes[whole:], strict=True):
+        totals = [total + slope * value for total, value in zip(totals, column, strict=True)]
+    return totals

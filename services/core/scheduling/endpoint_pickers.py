@@ -95,12 +95,16 @@ def _order(
 
 def best_first(scores: Sequence[float], word: int, count: int) -> list[int]:
     """Return the `count` places of the best scores, best first; among equals the request's point goes first."""
-    size = len(scores)
-    start = word % size
-    # A stable sort of the places as rotated by the point is a shuffle for whoever ties.
-    places = [*range(start, size), *range(start)]
-    places.sort(key=scores.__getitem__, reverse=True)
-    return places[:count]
+    best = max(scores)
+    ties = [place for place, score in enumerate(scores) if score == best]
+    # Rotating those that tie is even among them; rotating all would favour whoever follows a worse one.
+    start = word % len(ties)
+    order = [*ties[start:], *ties[:start]]
+    if len(order) < count:
+        rest = [place for place, score in enumerate(scores) if score != best]
+        rest.sort(key=scores.__getitem__, reverse=True)
+        order += rest
+    return order[:count]
 
 
 def _weighted(board: Board, totals: Sequence[float], points: Sequence[int], count: int) -> list[int]:

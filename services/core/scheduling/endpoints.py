@@ -31,7 +31,7 @@ class Endpoints:
     others, and when nobody tells all count as 0.
     """
 
-    __slots__ = ("candidates", "ids", "index", "loads", "members", "outstanding")
+    __slots__ = ("candidates", "ids", "index", "loads", "members", "outstanding", "zeros")
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = tuple(members)
@@ -39,6 +39,7 @@ class Endpoints:
         self.ids = tuple(candidate.id for candidate in self.candidates)
         self.index = {name: place for place, name in enumerate(self.ids)}
         self.loads = tuple(member.load for member in members)
+        self.zeros: Sequence[int] = (0,) * len(self.ids)
         self.outstanding = or_mean([_outstanding(load) for load in self.loads])
 
     def __len__(self) -> int:
@@ -70,8 +71,7 @@ class Arrival:
         self.endpoints = endpoints
         self.signals = signals
         self._sent = in_flight
-        sent = in_flight.get
-        self.own = [sent(name, 0) for name in endpoints.ids]
+        self.own = list(map(in_flight.get, endpoints.ids, endpoints.zeros)) if in_flight else endpoints.zeros
         self.cold = cold
         self.point = point
         self._tokens = in_flight_tokens
@@ -85,8 +85,7 @@ class Arrival:
     @property
     def tokens(self) -> list[int]:
         """Own prompt tokens in flight at each endpoint."""
-        sent = self._tokens.get
-        return [sent(name, 0) for name in self.endpoints.ids]
+        return list(map(self._tokens.get, self.endpoints.ids, self.endpoints.zeros))
 
     @property
     def outstanding(self) -> list[float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from services.core.fleet import LoadReport
 from services.core.scheduling.endpoints import Arrival, Endpoints
-from services.core.scheduling.scorers.scorer import Column, Live
+from services.core.scheduling.scorers.scorer import Column, Live, Sparse
 
 NEUTRAL = 0.5
 
@@ -31,25 +31,21 @@ class Prefix:
         if not 0 <= self.length_weight <= 1 or self.scale_tokens < 1:
             raise ValueError("length_weight: must lie in 0..1; scale_tokens: must be at least 1")
 
-    def over(self, endpoints: Endpoints) -> Live:
+    def over(self, _endpoints: Endpoints) -> Live:
         """Return the scores per arrival."""
-        size, weight = len(endpoints), self.length_weight
+        weight, scale = self.length_weight, self.scale_tokens
 
-        def live(arrival: Arrival) -> Column | None:
+        def live(arrival: Arrival) -> Sparse | None:
             signals = arrival.signals
             total = signals.total_blocks
             warm = arrival.warm() if total else ()
-            if not warm:
-                return None
-            column = [0.0] * size
+            if not weight:
+                return {place: min(1.0, blocks / total) for place, blocks in warm} or None
+            scores = {}
             for place, blocks in warm:
-                column[place] = min(1.0, blocks / total)
-            if weight:
-                per_block = signals.block_tokens / self.scale_tokens
-                for place, blocks in warm:
-                    long = min(1.0, blocks * per_block)
-                    column[place] = weight * long * long + (1.0 - weight) * column[place]
-            return column
+                length = min(1.0, blocks * signals.block_tokens / scale)
+                scores[place] = weight * length * length + (1.0 - weight) * min(1.0, blocks / total)
+            return scores or None
 
         return live
 
@@ -105,16 +101,14 @@ class Session:
 
     def over(self, endpoints: Endpoints) -> Live:
         """Return the scores per arrival."""
-        size, index = len(endpoints), endpoints.index
+        index = endpoints.index
 
-        def live(arrival: Arrival) -> Column | None:
+        def live(arrival: Arrival) -> Sparse | None:
             session = arrival.signals.session
             place = None if session is None else index.get(session)
             if place is None or arrival.outstanding[place] > arrival.bound - 1:
                 return None
-            column = [0.0] * size
-            column[place] = 1.0
-            return column
+            return {place: 1.0}
 
         return live
 

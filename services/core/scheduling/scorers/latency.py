@@ -8,11 +8,21 @@ per output token is not predicted: engines publish no per-request figure that a 
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import add, mul
+from typing import cast
 
 from services.core.scheduling.endpoints import Arrival, Endpoints
 from services.core.scheduling.scorers.affinity import Prefix
 from services.core.scheduling.scorers.load import KvUse, Queue
-from services.core.scheduling.scorers.scorer import Column, Live, fewest, scores_or_mean
+from services.core.scheduling.scorers.scorer import (
+    Column,
+    Live,
+    Scores,
+    dense,
+    fewest,
+    fewest_known,
+    scores_or_mean,
+)
 
 PEAK_PREFILL_TOKENS_PER_S = 15_928.0
 """The field's default (llm-d router, prefix-cache-affinity-filter): one H100 on a model of 8 billion weights."""
@@ -31,22 +41,33 @@ class Headroom(enum.Enum):
 
 
 def predict_ttft_ms(endpoints: Endpoints, peak_tokens_per_s: float = PEAK_PREFILL_TOKENS_PER_S) -> Prediction:
-    """Return a function from an arrival to the predicted milliseconds per endpoint; None where none was measured."""
+    """Return a function from an arrival to the predicted milliseconds per endpoint; None where none was measured.
+
+    It may fall below 0, for what saves more than was ever waited: such endpoints still compare.
+    """
     measured = [load.ttft_ms for load in endpoints.loads]
-    scraped = [count + 1.0 for count in endpoints.outstanding]
+    rises = [
+        0.0 if ttft is None else ttft / (count + 1.0)
+        for ttft, count in zip(measured, endpoints.outstanding, strict=True)
+    ]
+    known = [ttft for ttft in measured if ttft is not None]
     index = endpoints.index.get
 
     def predict(arrival: Arrival) -> list[float | None]:
-        times: list[float | None] = [
-            None if ttft is None else ttft * max(0.0, 1.0 + own / before)
-            for ttft, own, before in zip(measured, arrival.own, scraped, strict=True)
-        ]
+        times: list[float | None]
+        if len(known) == len(measured):
+            times = list(map(add, known, map(mul, rises, arrival.own)))
+        else:
+            times = [
+                None if ttft is None else ttft + own * rise
+                for ttft, own, rise in zip(measured, arrival.own, rises, strict=True)
+            ]
         per_block = arrival.signals.block_tokens * MS_PER_S / peak_tokens_per_s
         for name, blocks in arrival.signals.matched.items():
             place = index(name)
             time = None if place is None else times[place]
             if place is not None and time is not None:
-                times[place] = max(0.0, time - blocks * per_block)
+                times[place] = time - blocks * per_block
         return times
 
     return predict
@@ -75,10 +96,14 @@ class Latency:
         predict = predict_ttft_ms(endpoints, self.peak_tokens_per_s)
         most = self.headroom is Headroom.MOST
 
-        def live(arrival: Arrival) -> Column:
+        complete = all(load.ttft_ms is not None for load in endpoints.loads)
+
+        def live(arrival: Arrival) -> Scores:
             times = predict(arrival)
             target = arrival.signals.ttft_slo_ms
-            return fewest(times) if target is None else by_headroom(times, target, most=most)
+            if target is not None:
+                return by_headroom(times, target, most=most)
+            return fewest_known(cast("list[float]", times)) if complete else fewest(times)
 
         return live
 
@@ -108,10 +133,10 @@ def _composite(endpoints: Endpoints) -> Live:
     free = KvUse().over(endpoints)
     queue = Queue().over(endpoints)
     prefix = Prefix().over(endpoints)
-    cold = (0.0,) * len(endpoints)
+    size = len(endpoints)
 
     def live(arrival: Arrival) -> Column:
-        queued, warm = queue(arrival) or cold, prefix(arrival) or cold
+        queued, warm = (dense(live(arrival) or {}, size) for live in (queue, prefix))
         return [(kv + few + hit) / 3.0 for kv, few, hit in zip(free, queued, warm, strict=True)]
 
     return live

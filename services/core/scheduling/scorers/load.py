@@ -9,8 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import add
 
-from services.core.scheduling.endpoints import Arrival, Endpoints
-from services.core.scheduling.scorers.scorer import Column, Live, fewest, scores_or_mean
+from services.core.scheduling.endpoints import Arrival, Endpoints, or_mean
+from services.core.scheduling.scorers.scorer import (
+    Column,
+    Linear,
+    Live,
+    Scores,
+    fewest,
+    fewest_known,
+    scores_or_mean,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ class OwnRequests:
 
     def over(self, _endpoints: Endpoints) -> Live:
         """Return the scores per arrival."""
-        return lambda arrival: fewest(arrival.own)
+        return lambda arrival: fewest_known(arrival.own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +80,20 @@ class LoadAware:
     def over(self, endpoints: Endpoints) -> Live:
         """Return the scores per arrival."""
         waiting = [load.waiting for load in endpoints.loads]
-        most = self.threshold
+        known = or_mean(waiting)
+        unknown = [place for place, count in enumerate(waiting) if count is None]
+        most, slope = self.threshold, 0.5 / self.threshold
 
         def live(arrival: Arrival) -> Column:
-            return scores_or_mean(
-                [
-                    None if q is None else 0.5 * (1.0 - min(max(q + sent, 0.0), most) / most)
-                    for q, sent in zip(waiting, arrival.own, strict=True)
-                ]
-            )
+            scores = [
+                (0.5 - count * slope if count < most else 0.0) if count > 0 else 0.5
+                for count in map(add, known, arrival.own)
+            ]
+            if unknown and len(unknown) < len(scores):
+                told = sum(scores) - sum(scores[place] for place in unknown)
+                for place in unknown:
+                    scores[place] = told / (len(scores) - len(unknown))
+            return scores
 
         return live
 
@@ -101,12 +114,15 @@ class ActiveRequests:
         """Return the scores per arrival."""
         idle, busy_score = self.idle, self.busy_score
 
-        def live(arrival: Arrival) -> Column:
+        def live(arrival: Arrival) -> Scores:
             counts = arrival.outstanding
             highest = max(counts)
             if highest <= idle:
                 return [1.0] * len(counts)
             share = busy_score / highest
+            if not idle and busy_score == 1.0 and min(counts) >= 0:
+                # An idle endpoint scores 1 by either rule, so one straight line has them all.
+                return Linear(counts, -share, 1.0)
             return [1.0 if count <= idle else (highest - count) * share for count in counts]
 
         return live
@@ -126,16 +142,23 @@ class TokenLoad:
     def over(self, _endpoints: Endpoints) -> Live:
         """Return the scores per arrival."""
         full = self.full_tokens
-        return lambda arrival: [1.0 - count / full if count < full else 0.0 for count in arrival.tokens]
+
+        def live(arrival: Arrival) -> Scores:
+            tokens = arrival.tokens
+            if max(tokens) <= full:
+                return Linear(tokens, -1.0 / full, 1.0)
+            return [1.0 - count / full if count < full else 0.0 for count in tokens]
+
+        return live
 
 
 def _fewest_with_own(counts: Sequence[float | None]) -> Live:
     known = [count for count in counts if count is not None]
     if len(known) == len(counts):
-        return lambda arrival: fewest(list(map(add, known, arrival.own)))
+        return lambda arrival: fewest_known(list(map(add, known, arrival.own)))
     if not known:
         # Nobody tells: the counts are equal as far as anybody knows, and own requests make the difference.
-        return lambda arrival: fewest(arrival.own)
+        return lambda arrival: fewest_known(arrival.own)
     return lambda arrival: fewest(
         [None if count is None else count + sent for count, sent in zip(counts, arrival.own, strict=True)]
     )

@@ -7,13 +7,35 @@ the others.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from services.core.scheduling.endpoints import Arrival, Endpoints
 
 Column = Sequence[float]
-Live = Callable[[Arrival], Column | None]
+Sparse = dict[int, float]
+"""Scores by position where few endpoints have one; the others score 0."""
+
+
+class Linear(NamedTuple):
+    """Scores slope x value + offset: a board adds such values without making the scores first."""
+
+    values: Sequence[float]
+    slope: float
+    offset: float
+
+
+Scores = Column | Sparse | Linear
+Live = Callable[[Arrival], Scores | None]
 """Scores that depend on the request or on what was sent; None when it tells nobody from anybody."""
+
+
+def dense(scores: Scores, size: int) -> Column:
+    """Return the scores of `size` endpoints one by one."""
+    if isinstance(scores, dict):
+        return [scores.get(place, 0.0) for place in range(size)]
+    if isinstance(scores, Linear):
+        return [scores.slope * value + scores.offset for value in scores.values]
+    return scores
 
 
 class Scorer(Protocol):
@@ -30,16 +52,19 @@ class Scorer(Protocol):
 def fewest(values: Sequence[float | None]) -> list[float]:
     """Return (max - v) / (max - min) for each value; 1 for all when all are equal or none is known."""
     known = [value for value in values if value is not None]
-    if not known:
-        return [1.0] * len(values)
-    highest = max(known)
-    span = highest - min(known)
+    highest = max(known, default=0.0)
+    span = highest - min(known, default=0.0)
     if not span:
         return [1.0] * len(values)
-    if len(known) == len(values):
-        return [(highest - value) / span for value in known]
     mean = (highest - sum(known) / len(known)) / span
     return [mean if value is None else (highest - value) / span for value in values]
+
+
+def fewest_known(values: Sequence[float]) -> Linear:
+    """Return `fewest` of values that are all known, at least one."""
+    highest = max(values)
+    span = highest - min(values)
+    return Linear(values, -1.0 / span, highest / span) if span else Linear(values, 0.0, 1.0)
 
 
 def scores_or_mean(scores: Sequence[float | None]) -> list[float]:
