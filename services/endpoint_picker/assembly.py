@@ -24,18 +24,26 @@ from services.adapters.system.clock import SystemClock
 from services.adapters.system.file_lease import FileLease
 from services.adapters.system.ids import SystemIds
 from services.adapters.telemetry.prometheus import CONTENT_TYPE, MetricsPage
+from services.core.admission.detectors import UtilizationDetector
+from services.core.models.objectives import ObjectiveTable
 from services.core.pods.table import Pod, PodTable
 from services.core.units import ms
+from services.endpoint_picker.assembly_discovery import Sources, build_lease, build_sources
 from services.endpoint_picker.counters import Counters, picker_values
 from services.endpoint_picker.doors.grpc import PickerService
 from services.endpoint_picker.doors.http import HttpDoor
 from services.endpoint_picker.entry import Entry
+from services.endpoint_picker.flow_control import FlowControl
+from services.endpoint_picker.intake import Reception
 from services.endpoint_picker.lifecycle import Lifecycle
+from services.endpoint_picker.models import LiveModels
 from services.endpoint_picker.observe import Observer, ScrapeRules
 from services.endpoint_picker.pick import LocalScheduler
 from services.endpoint_picker.process import Bus, Doors, EndpointPicker
 from services.endpoint_picker.publish import Publisher
+from services.endpoint_picker.saturation import PoolGauge
 from services.endpoint_picker.settings import Accept, LeaseKind, PickerSettings
+from services.endpoint_picker.telling import Telling
 from services.wire.config.settings_source import SettingsError
 from services.wire.http1.limits import RequestLimits
 
@@ -77,11 +85,22 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     )
     pool = UpstreamPool()
     timeouts = ExchangeTimeouts(settings.http.first_byte_ms, settings.http.idle_ms, settings.http.total_ms)
-    life = Lifecycle(scheduler, clock)
-    http = HttpDoor(entry, scheduler, life, observer, pool, clock, ids, timeouts)
-    grpc = PickerService(entry, scheduler, life, observer, clock, ids)
+    reception = Reception(ids, ObjectiveTable(), reads_prompts=False)
+    models = LiveModels(settings.pool_models)
+    detector = UtilizationDetector()
+    flow = FlowControl(None, lambda pool: PoolGauge(table, pool, detector), clock)
+    life = Lifecycle(scheduler, models, flow, Telling(counters), clock)
+    http = HttpDoor(entry, reception, life, observer, pool, clock, timeouts)
+    grpc = PickerService(entry, life, observer, clock, ids)
     options = ServerOptions(limits=RequestLimits(body_bytes=settings.http.body_max_bytes))
-    bus = _bus(settings, shared, table, clock, counters)
+    sources = build_sources(
+        ((pool.name, pool.discovery) for pool in settings.pools),
+        settings.kubernetes,
+        clock,
+        ids,
+        lambda: counters.publishing,
+    )
+    bus = _bus(settings, shared, table, clock, ids, counters, sources)
     page = MetricsPage(
         [picker_values(counters, table, settings.pool_specs, bus.sender if bus is not None else None)]
     )
@@ -92,7 +111,7 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
         GrpcServer(Listen(settings.grpc.host, settings.grpc.port, settings.insecure_bind), [grpc.door()]),
         PageServer(b"/metrics", CONTENT_TYPE, page.render),
     )
-    return EndpointPicker(settings, doors, observer, pool, source, clock, bus)
+    return EndpointPicker(settings, doors, observer, sources, pool, source, clock, bus)
 
 
 def _table(settings: PickerSettings, clock: Clock) -> PodTable:
@@ -141,7 +160,13 @@ def _hand_off_keys(settings: PickerSettings, shared: Shared) -> Mapping[str, byt
 
 
 def _bus(
-    settings: PickerSettings, shared: Shared, table: PodTable, clock: Clock, counters: Counters
+    settings: PickerSettings,
+    shared: Shared,
+    table: PodTable,
+    clock: Clock,
+    ids: Ids,
+    counters: Counters,
+    sources: Sources,
 ) -> Bus | None:
     sender, reader, owned = shared.sender, shared.reader, False
     if (sender is None or reader is None) and settings.kafka.bootstrap:
@@ -154,7 +179,7 @@ def _bus(
         reader = KafkaBusReader(kafka, (Topic.HEALTH,), clock)
     if sender is None or reader is None:
         return None
-    lease = shared.lease or _lease(settings, clock)
+    lease = shared.lease or _lease(settings, clock, ids, sources)
     publisher = Publisher(
         settings.cluster_id,
         settings.place,
@@ -169,7 +194,9 @@ def _bus(
     return Bus(publisher, sender, reader, lease, owned)
 
 
-def _lease(settings: PickerSettings, clock: Clock) -> PublisherLease:
+def _lease(settings: PickerSettings, clock: Clock, ids: Ids, sources: Sources) -> PublisherLease:
+    if settings.lease is LeaseKind.KUBERNETES:
+        return build_lease(settings.kubernetes, clock, ids, sources.api)
     file = settings.lease_file
     if settings.lease is LeaseKind.FILE and file is not None:
         if not file.parent.is_dir():

@@ -22,6 +22,7 @@ from services.adapters.ports import (
 )
 from services.adapters.system.tasks import TaskScope
 from services.core.units import NS_PER_MS, Duration, ms, seconds
+from services.endpoint_picker.assembly_discovery import Sources
 from services.endpoint_picker.doors.grpc import PickerService
 from services.endpoint_picker.doors.http import HttpDoor
 from services.endpoint_picker.observe import Observer
@@ -69,6 +70,7 @@ class EndpointPicker:
     settings: PickerSettings
     doors: Doors
     observer: Observer
+    sources: Sources
     pool: UpstreamPool
     source: MetricsSource
     clock: Clock
@@ -99,6 +101,8 @@ class EndpointPicker:
             await self.abort()
             raise
         self.observer.start(self._tasks)
+        for pool, source in self.sources.endpoints.items():
+            self._tasks.spawn(self.observer.follow(pool, source), f"discover {pool}")
         self._tasks.spawn(self._pulse(), "pulse")
         if self.bus is not None:
             await self.bus.sender.start()
@@ -148,7 +152,7 @@ class EndpointPicker:
     @property
     def ready(self) -> bool:
         """Whether at least one endpoint is ready."""
-        return self.doors.http.scheduler.ready
+        return self.doors.http.life.scheduler.ready
 
     async def _end(self) -> None:
         await self._tasks.close()
@@ -160,6 +164,7 @@ class EndpointPicker:
             if self.bus.owned:
                 await self.bus.sender.close()
                 await self.bus.reader.close()
+        await self.sources.close()
 
     async def _pulse(self) -> None:
         while True:

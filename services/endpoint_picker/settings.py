@@ -12,8 +12,11 @@ from pydantic import AfterValidator, Field, model_validator
 
 from services.core.inference import ModelName
 from services.core.locality import ClusterId, Jurisdiction, Locality, Region, check_jurisdiction, check_name
+from services.core.models.routing import PoolModels, ServedModel
 from services.core.pods.report import PoolSpec
+from services.core.units import ms
 from services.endpoint_picker.addresses import join, normal_path, split
+from services.endpoint_picker.discovery_settings import Discovery, KubernetesAccess, StaticDiscovery
 from services.wire.config.field_types import bootstrap_servers
 from services.wire.config.listeners import Listener, MetricsDoor, Port, check_loopback
 from services.wire.config.settings_source import Settings
@@ -36,11 +39,13 @@ class Accept(enum.Enum):
 class LeaseKind(enum.Enum):
     """How the cluster's one publisher is elected.
 
-    static: this process is it. file: whoever locks `lease_file`, among the processes of one host.
+    static: this process is it. file: whoever locks `lease_file`, among the processes of one host. kubernetes: whoever
+    holds the Lease `kubernetes.lease_name`.
     """
 
     STATIC = "static"
     FILE = "file"
+    KUBERNETES = "kubernetes"
 
 
 class HttpDoor(Listener):
@@ -98,7 +103,17 @@ class PoolSettings(Settings):
     tier: Annotated[str, Field(max_length=64)] = ""
     engine: str = "vllm"
     """What its pods run; `auto` tells it by their metrics, and a pod's own label goes before either."""
+    discovery: Discovery = StaticDiscovery()
     endpoints: tuple[EndpointSettings, ...] = ()
+    """The pods of a static pool; other sources bring their own."""
+    start_takes_ms: Annotated[int, Field(ge=1, le=86_400_000)] | None = None
+    """How long a pod takes from its appearance until it serves; used until starts have been measured."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.endpoints and self.discovery.kind != "static":
+            raise ValueError(f"endpoints: only with discovery of kind static, not {self.discovery.kind}")
+        return self
 
 
 class ScrapeSettings(Settings):
@@ -136,6 +151,8 @@ class PickerSettings(Settings):
     """File of the hand-off keys derived for this cluster (`gir token hand-off derive`); needed by `accept: router`."""
     lease: LeaseKind = LeaseKind.STATIC
     lease_file: Path | None = None
+    kubernetes: KubernetesAccess = KubernetesAccess()
+    """Used by `discovery: {kind: kubernetes}` and `lease: kubernetes`."""
     insecure_bind: bool = False
     """Allow listeners outside loopback although they speak plain text. Said loudly at start."""
     drain_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 30_000
@@ -170,9 +187,22 @@ class PickerSettings(Settings):
         return ClusterId(self.cluster)
 
     @property
+    def pool_models(self) -> tuple[PoolModels, ...]:
+        """What the pools are declared to serve."""
+        return tuple(
+            PoolModels(pool.name, tuple(ServedModel(ModelName(model)) for model in pool.models))
+            for pool in self.pools
+        )
+
+    @property
     def pool_specs(self) -> tuple[PoolSpec, ...]:
         """The pools as core values."""
         return tuple(
-            PoolSpec(pool.name, tuple(ModelName(model) for model in pool.models), pool.tier)
+            PoolSpec(
+                pool.name,
+                tuple(ModelName(model) for model in pool.models),
+                pool.tier,
+                None if pool.start_takes_ms is None else ms(pool.start_takes_ms),
+            )
             for pool in self.pools
         )

@@ -6,7 +6,7 @@ newer group's counts. An object that refers to a pool of ours gets `Accepted`: T
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -58,6 +58,7 @@ class _Judged:
 class KubernetesObjects:
     """`PoolObjectsSource` over the objectives and rewrites of `pools` in `namespace`.
 
+    `pools` maps the InferencePools that are ours to the names they have here.
     `may_write` says whether this replica writes conditions (the elected one does); without it none are written.
     """
 
@@ -65,7 +66,7 @@ class KubernetesObjects:
         self,
         api: KubernetesApi,
         namespace: str,
-        pools: Sequence[str],
+        pools: Mapping[str, str],
         clock: Clock,
         ids: Ids,
         rules: WatchRules | None = None,
@@ -74,7 +75,7 @@ class KubernetesObjects:
     ) -> None:
         self._api = api
         self._clock = clock
-        self._pools = frozenset(pools)
+        self._pools = pools
         self._may_write = may_write
         self._watches: dict[tuple[str, str], ObjectWatch] = {}
         self._found: dict[tuple[str, str], Objects] = {}
@@ -102,7 +103,7 @@ class KubernetesObjects:
                 if self._found.keys() != self._watches.keys():
                     continue
                 judged = self._judged()
-                objects = _pool_objects(judged)
+                objects = _pool_objects(judged, self._pools)
                 if objects != told:
                     told = objects
                     yield objects
@@ -156,21 +157,22 @@ def _judge(tree: Mapping[str, Any]) -> _Judged:
     return _Judged(tree, None, f"unexpected kind {tree['kind']}")
 
 
-def _pool_objects(judged: Iterable[_Judged]) -> PoolObjects:
+def _pool_objects(judged: Iterable[_Judged], names: Mapping[str, str]) -> PoolObjects:
     priorities: dict[str, dict[str, int]] = {}
     rewrites: list[Rewrite] = []
     for each in judged:
         if isinstance(each.read, InferenceObjective):
-            priorities.setdefault(each.pool, {})[each.read.metadata.name] = each.read.priority
+            named = priorities.setdefault(names[each.pool], {})
+            named[each.read.metadata.name] = each.read.priority
         elif each.read is not None:
-            rewrites.append(_rewrite(each.read))
-    return PoolObjects({pool: ObjectiveTable(named) for pool, named in priorities.items()}, tuple(rewrites))
+            rewrites.append(_rewrite(each.read, names[each.pool]))
+    return PoolObjects({pool: ObjectiveTable(found) for pool, found in priorities.items()}, tuple(rewrites))
 
 
-def _rewrite(read: InferenceModelRewrite) -> Rewrite:
+def _rewrite(read: InferenceModelRewrite, pool: str) -> Rewrite:
     return Rewrite(
         read.metadata.name,
-        read.spec.pool_ref.name,
+        pool,
         read.metadata.created_at_ms,
         tuple(
             RewriteRule(

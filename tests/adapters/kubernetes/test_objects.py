@@ -29,7 +29,7 @@ SPLIT = [
 
 def source(api: KubernetesApi, namespace: Namespace, *, writes: bool = False) -> KubernetesObjects:
     return KubernetesObjects(
-        api, namespace.name, ["pool"], SystemClock(), SystemIds(), QUICK, may_write=lambda: writes
+        api, namespace.name, {"pool": "chat"}, SystemClock(), SystemIds(), QUICK, may_write=lambda: writes
     )
 
 
@@ -50,15 +50,15 @@ async def test_both_kinds_of_both_groups_are_read_and_the_newer_group_counts(
     objective(namespace, "batch", -1, api=OLD_API)
     objective(namespace, "foreign", 5, pool="another")
     namespace.create(OLD_API, "InferenceModelRewrite", "canary", spec={"poolRef": POOL_REF, "rules": SPLIT})
-    await eventually(lambda: latest.last.rewrites and len(latest.last.objectives["pool"].priorities) == 2)
-    assert latest.last.objectives["pool"].priorities == {"premium": 10, "batch": -1}
+    await eventually(lambda: latest.last.rewrites and len(latest.last.objectives["chat"].priorities) == 2)
+    assert latest.last.objectives["chat"].priorities == {"premium": 10, "batch": -1}
     rewrite = latest.last.rewrites[0]
-    assert (rewrite.name, rewrite.pool) == ("canary", "pool")
+    assert (rewrite.name, rewrite.pool) == ("canary", "chat")
     assert rewrite.created_at_ms > 0
     llama, first, second = ModelName("llama"), ModelName("llama-v1"), ModelName("llama-v2")
     assert rewrite.rules == (RewriteRule((llama,), (Target(first, 9), Target(second, 1))),)
     namespace.delete(NEW_API, "InferenceObjective", "premium")
-    await eventually(lambda: latest.last.objectives["pool"].priorities["premium"] == 1)
+    await eventually(lambda: latest.last.objectives["chat"].priorities["premium"] == 1)
 
 
 async def test_what_refers_to_our_pool_is_accepted_or_told_its_fault(
@@ -116,7 +116,9 @@ async def test_kinds_that_are_not_installed_declare_nothing_and_trouble_nobody(
     own_kubernetes_api: KubernetesApi, follow: Follow, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    bare = KubernetesObjects(own_kubernetes_api, "default", ["pool"], SystemClock(), SystemIds(), QUICK)
+    bare = KubernetesObjects(
+        own_kubernetes_api, "default", {"pool": "chat"}, SystemClock(), SystemIds(), QUICK
+    )
     latest = follow(bare)
     await eventually(lambda: latest.last == PoolObjects({}, ()))
     assert bare.trouble == ""
