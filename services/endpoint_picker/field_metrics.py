@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
-from typing import NamedTuple
 
 from services.adapters.metric_names import field as names
 from services.adapters.metric_names.field import FieldMetric
@@ -24,23 +23,13 @@ from services.adapters.telemetry.histogram import (
 from services.adapters.telemetry.prometheus import Value
 from services.core.pods.table import Pod, PodTable
 from services.core.units import NS_PER_S, Duration
+from services.wire.openai.usage import Usage
 
 ROWS_MAX = 4096
 """Combinations of labels kept: each label is capped, their product is not. Beyond it a request is counted
 under `other` in every label."""
 _OTHERS = ("other", "other", "other", "0")
 _Labels = tuple[str, str, str, str]
-
-
-class Usage(NamedTuple):
-    """What a model server said it used; None is unknown."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-
-
-NO_USAGE = Usage()
 
 
 class Row:

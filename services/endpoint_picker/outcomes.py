@@ -4,7 +4,7 @@ import enum
 
 
 class Outcome(enum.Enum):
-    """Ends of a pick, as in the `Outcome` of picker.proto."""
+    """Ends of a pick, as in the `Outcome` of picker.proto; `UNTOLD` where a data plane does not say how it ended."""
 
     SUCCEEDED = "succeeded"
     CONNECT_FAILED = "connect_failed"
@@ -12,3 +12,4 @@ class Outcome(enum.Enum):
     BROKEN_OFF = "broken_off"
     SATURATED = "saturated"
     CANCELLED = "cancelled"
+    UNTOLD = "untold"

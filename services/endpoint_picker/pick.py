@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from services.core.fleet import Candidate, FleetSnapshot, HealthState, LoadReport, PodState
-from services.core.inference import InferenceRequest, ModelName
+from services.core.inference import InferenceRequest
 from services.core.locality import Locality
 from services.core.outcomes import Explanation, Rejected
 from services.core.pods.reading import pod_saturation
@@ -21,7 +21,6 @@ from services.core.scheduling.profile import ENDPOINTS, SchedulingProfile
 from services.core.scheduling.signals import NO_SIGNALS, Signals
 from services.core.units import Instant, ms
 from services.endpoint_picker.counters import Counters
-from services.endpoint_picker.outcomes import Outcome
 
 REFRESH_AFTER = ms(20)
 """New readings alone are laid out at most fifty times a second: with a hundred pods, five hundred readings
@@ -64,7 +63,7 @@ class LocalScheduler:
     place: Locality
     counters: Counters
     profile: SchedulingProfile = ENDPOINTS
-    _prepared: Prepared | None = None
+    _prepared: dict[str, Prepared] = field(default_factory=dict)
     _version: int = -1
     _readings: int = -1
     _laid_out_at: Instant = _NEVER
@@ -78,6 +77,7 @@ class LocalScheduler:
         request: InferenceRequest,
         now: Instant,
         *,
+        pool: str,
         signals: Signals = NO_SIGNALS,
         among: Collection[str] | None = None,
         tried: Collection[str] = (),
@@ -85,12 +85,12 @@ class LocalScheduler:
     ) -> Pick | Rejected:
         """Return a pick, counted as in flight until `complete`, or why there is none.
 
-        `among` are ids of the only pods that the caller can reach (None: all; see `at_addresses`), `tried`
+        Only pods of `pool` are looked at; `request.model` is for the words of a refusal. `among` are ids of the only pods that the caller can reach (None: all; see `at_addresses`), `tried`
         those that the request already failed on. `verbose` explains every candidate.
         """
         choose = explain if verbose else decide
         decision = choose(
-            self._current(now),
+            self._current(pool, now),
             request,
             now,
             signals=signals,
@@ -130,16 +130,11 @@ class LocalScheduler:
         pick.pod = pod
         self._count(pod, 1, pick.tokens)
 
-    def complete(self, pick: Pick, outcome: Outcome) -> None:
+    def complete(self, pick: Pick) -> None:
         """The request ended; a second call changes nothing."""
         if not pick.ended:
             pick.ended = True
             self._count(pick.pod, -1, -pick.tokens)
-            self.counters.outcomes[outcome.value] += 1
-
-    def serves(self, model: ModelName) -> bool:
-        """Whether any pool of this cluster is declared to serve `model`."""
-        return any(model in pool.models for pool in self.pools)
 
     @property
     def ready(self) -> bool:
@@ -155,41 +150,42 @@ class LocalScheduler:
             self._own[pod.id] = self._own.get(pod.id, 0) + change
             self._tokens[pod.id] = self._tokens.get(pod.id, 0) + tokens
 
-    def _current(self, now: Instant) -> Prepared:
+    def _current(self, pool: str, now: Instant) -> Prepared:
         table = self.table
-        prepared = self._prepared
-        if (
-            prepared is None
-            or self._version != table.version
-            or (self._readings != table.readings and now - self._laid_out_at >= REFRESH_AFTER)
+        if self._version != table.version or (
+            self._readings != table.readings and now - self._laid_out_at >= REFRESH_AFTER
         ):
-            prepared = self._prepared = self._lay_out()
+            self._prepared.clear()
+            self._own, self._tokens = {}, {}
+            self._cold = {name: turn for name, turn in self._cold.items() if name in table}
             self._version, self._readings, self._laid_out_at = table.version, table.readings, now
+        prepared = self._prepared.get(pool)
+        if prepared is None:
+            prepared = self._prepared[pool] = self._lay_out(pool)
         return prepared
 
-    def _lay_out(self) -> Prepared:
-        """Lay the table out as a snapshot whose candidates are pods."""
+    def _lay_out(self, pool: str) -> Prepared:
+        """Lay one pool out as a snapshot whose candidates are pods.
+
+        Candidates name no models: which pool serves a request was settled before, and all its pods do.
+        """
         candidates: list[Candidate] = []
-        self._own, self._tokens = {}, {}
         ttft = self.profile.reads_ttft
-        for pool in self.pools:
-            models = frozenset(pool.models)
-            serving, pods = self.table.serving(pool.name)
-            # With nobody fresh, those left are offered as stale: `decide` then goes by own requests alone.
-            revived = frozenset(pod.id for pod in pods) if serving is not Serving.FRESH else frozenset[str]()
-            for pod in self.table.in_pool(pool.name):
-                candidates.append(self._candidate(pod, models, revived=pod.id in revived, ttft=ttft))
-                self._own[pod.id] = pod.since_reading if pod.state in _FRESH else pod.in_flight
-                self._tokens[pod.id] = pod.in_flight_tokens
-        self._cold = {name: turn for name, turn in self._cold.items() if name in self._own}
+        serving, pods = self.table.serving(pool)
+        # With nobody fresh, those left are offered as stale: `decide` then goes by own requests alone.
+        revived = frozenset(pod.id for pod in pods) if serving is not Serving.FRESH else frozenset[str]()
+        for pod in self.table.in_pool(pool):
+            candidates.append(self._candidate(pod, revived=pod.id in revived, ttft=ttft))
+            self._own[pod.id] = pod.since_reading if pod.state in _FRESH else pod.in_flight
+            self._tokens[pod.id] = pod.in_flight_tokens
         snapshot = FleetSnapshot(self.table.version, 0, self.place, tuple(candidates))
         return prepare(snapshot, None, self.profile)
 
-    def _candidate(self, pod: Pod, models: frozenset[ModelName], *, revived: bool, ttft: bool) -> Candidate:
+    def _candidate(self, pod: Pod, *, revived: bool, ttft: bool) -> Candidate:
         return Candidate(
             id=pod.id,
             locality=self.place,
-            models=models,
+            models=None,
             load=_load(pod, ttft=ttft),
             state=HealthState.STALE if revived else _STATES[pod.state],
             draining=pod.state is PodState.DRAINING,

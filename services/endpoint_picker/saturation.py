@@ -5,7 +5,7 @@ was measured, and the most that the requests admitted since can have added. Apar
 does not know how it is measured.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from services.core.admission.detectors import PodLoad, SaturationDetector, pool_saturation
 from services.core.fleet import PodState
@@ -29,7 +29,8 @@ class PoolGauge:
     stale_endpoints: int = 0
     _measured: float | None = None
     _upper: float | None = None
-    _loads: list[PodLoad] = field(default_factory=list)
+    _per_request: float = 0.0
+    _per_token: float = 0.0
     _version: int = -1
     _readings: int = -1
     _at: Instant = _NEVER
@@ -53,7 +54,8 @@ class PoolGauge:
         """A request was sent to a pod of this pool."""
         self._touched = True
         if self._upper is not None:
-            self._upper += self.detector.most_per_request(self._loads, tokens) / len(self._loads)
+            by_tokens = tokens * self._per_token
+            self._upper += by_tokens if by_tokens > self._per_request else self._per_request
 
     def ended(self) -> None:
         """A request of this pool has ended."""
@@ -61,24 +63,37 @@ class PoolGauge:
 
     def _measure(self, now: Instant) -> None:
         table = self.table
-        self._loads = [load_of(pod) for pod in table.serving(self.pool)[1]]
-        self._measured = pool_saturation(self.detector, self._loads) if self._loads else None
-        self._upper = self._measured
-        self.stale_endpoints = sum(not load.fresh for load in self._loads)
+        loads = [load_of(pod) for pod in table.serving(self.pool)[1]]
+        self._measured = self._upper = pool_saturation(self.detector, loads) if loads else None
+        self.stale_endpoints = sum(not load.fresh for load in loads)
+        per_request, per_token = self.detector.steps(loads)
+        # A request goes to one pod; the pool is the mean of those of which something is known, at least one.
+        known = max(1, sum(self.detector.of_pod(load) is not None for load in loads))
+        self._per_request, self._per_token = per_request / known, per_token / known
         self._version, self._readings, self._at, self._touched = table.version, table.readings, now, False
 
 
 def load_of(pod: Pod) -> PodLoad:
     """Return a pod's row as a detector sees it."""
     reading = pod.reading
+    if reading is None:
+        return PodLoad(
+            pod.id,
+            fresh=False,
+            in_flight=pod.in_flight,
+            in_flight_tokens=pod.in_flight_tokens,
+            sent_since=pod.since_reading,
+            declared_requests=pod.declared_requests,
+        )
+    # By position: every measurement makes one of these per pod, and names cost half as much again.
     return PodLoad(
-        id=pod.id,
-        fresh=reading is not None and pod.state in _FRESH,
-        waiting=None if reading is None else reading.waiting,
-        running=None if reading is None else reading.running,
-        kv_use=None if reading is None else reading.kv_use,
-        in_flight=pod.in_flight,
-        in_flight_tokens=pod.in_flight_tokens,
-        sent_since=pod.since_reading,
-        declared_requests=pod.declared_requests,
+        pod.id,
+        pod.state in _FRESH,
+        reading.waiting,
+        reading.running,
+        reading.kv_use,
+        pod.in_flight,
+        pod.in_flight_tokens,
+        pod.since_reading,
+        pod.declared_requests,
     )

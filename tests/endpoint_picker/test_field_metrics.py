@@ -7,7 +7,8 @@ from services.core.pods.reading import EngineReading
 from services.core.pods.table import Pod, PodTable
 from services.core.units import Instant, ms, seconds
 from services.endpoint_picker import field_metrics
-from services.endpoint_picker.field_metrics import NO_USAGE, FieldMetrics, Usage, pool_values
+from services.endpoint_picker.field_metrics import FieldMetrics, pool_values
+from services.wire.openai.usage import NO_USAGE, Usage
 
 START = Instant(0)
 ROW = ("m", "m-1", "acme", "2")

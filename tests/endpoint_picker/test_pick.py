@@ -16,7 +16,6 @@ from services.core.pods.table import Pod, PodTable, ScrapeFailure
 from services.core.residency import ANYWHERE, ResidencyRule
 from services.core.units import Instant, ms, seconds
 from services.endpoint_picker.counters import Counters
-from services.endpoint_picker.outcomes import Outcome
 from services.endpoint_picker.pick import LocalScheduler, Pick
 
 MODEL = ModelName("m")
@@ -49,14 +48,16 @@ def request(number: int = 0, **changes: object) -> InferenceRequest:
     return InferenceRequest(**(fields | changes))  # type: ignore[arg-type] # the fields' names are checked by the class
 
 
-def picked(found: LocalScheduler, number: int = 0, now: Instant = SOON, **changes: object) -> Pick:
-    pick = found.pick(request(number, **changes), now)
+def picked(
+    found: LocalScheduler, number: int = 0, now: Instant = SOON, pool: str = "pool", **changes: object
+) -> Pick:
+    pick = found.pick(request(number, **changes), now, pool=pool)
     assert isinstance(pick, Pick)
     return pick
 
 
 def refused(found: LocalScheduler, now: Instant = SOON, **changes: object) -> DropReason:
-    decision = found.pick(request(0, **changes), now)
+    decision = found.pick(request(0, **changes), now, pool="pool")
     assert isinstance(decision, Rejected)
     return decision.reason
 
@@ -81,10 +82,9 @@ def test_own_requests_count_until_they_end_and_only_once() -> None:
     assert (first.pod.in_flight, first.pod.since_reading) == (1, 1)
     second = picked(found)
     assert second.pod is not first.pod
-    found.complete(first, Outcome.SUCCEEDED)
-    found.complete(first, Outcome.CANCELLED)
+    found.complete(first)
+    found.complete(first)
     assert (first.pod.in_flight, first.pod.since_reading) == (0, 0)
-    assert found.counters.outcomes == {"succeeded": 1}
     assert found.counters.picks == 2
     assert picked(found).pod is first.pod
 
@@ -108,7 +108,7 @@ def test_stale_pods_are_not_picked_while_a_fresh_one_exists() -> None:
 def test_f016_all_stale_means_the_least_own_in_flight_and_never_a_refusal() -> None:
     found = scheduler(IDLE, IDLE, IDLE)
     busy = [picked(found, number) for number in range(3)]
-    found.complete(busy[1], Outcome.SUCCEEDED)
+    found.complete(busy[1])
     found.table.tick(at(5_000))
     assert {pod.state for pod in found.table} == {PodState.STALE}
     assert picked(found, now=at(5_001)).pod is busy[1].pod
@@ -157,7 +157,6 @@ def test_new_readings_are_laid_out_at_most_every_twenty_milliseconds_and_moves_a
 def test_refusals() -> None:
     us_only = ResidencyRule(allow_jurisdictions=frozenset({Jurisdiction("us")}))
     assert refused(scheduler()) is DropReason.NO_ENDPOINTS
-    assert refused(scheduler(IDLE), model=ModelName("other")) is DropReason.NO_ENDPOINTS
     assert refused(scheduler(IDLE), residency=us_only) is DropReason.RESIDENCY_UNSATISFIABLE
     full = scheduler(EngineReading("vllm", 50, 50, 1.0))
     assert refused(full, priority=-1) is DropReason.SATURATED
@@ -189,17 +188,17 @@ def test_an_excluded_pod_is_the_last_resort() -> None:
 
 def test_what_a_request_already_failed_on_is_left_out() -> None:
     found = scheduler(IDLE, IDLE)
-    pick = found.pick(request(), at(1), tried=("p0",))
+    pick = found.pick(request(), at(1), pool="pool", tried=("p0",))
     assert isinstance(pick, Pick)
     assert (pick.pod.id, pick.fallbacks) == ("p1", ())
-    rejected = found.pick(request(), at(1), tried=("p0", "p1"))
+    rejected = found.pick(request(), at(1), pool="pool", tried=("p0", "p1"))
     assert isinstance(rejected, Rejected)
     assert rejected.reason is DropReason.ATTEMPTS_EXHAUSTED
 
 
 def test_an_explained_pick_says_why_of_every_pod() -> None:
     found = scheduler(IDLE, None)
-    pick = found.pick(request(), at(1), verbose=True)
+    pick = found.pick(request(), at(1), pool="pool", verbose=True)
     assert isinstance(pick, Pick)
     assert [(verdict.candidate, verdict.reason) for verdict in pick.explanation.verdicts] == [
         ("p0", None),
@@ -207,15 +206,17 @@ def test_an_explained_pick_says_why_of_every_pod() -> None:
     ]
 
 
-def test_models_are_served_by_their_own_pool_only() -> None:
+def test_only_pods_of_the_asked_pool_are_picked() -> None:
     table = PodTable([Pod("a", "a:1", "one"), Pod("b", "b:1", "two")], at(0))
     for pod in "ab":
         table.read(pod, IDLE, at(0))
-    pools = (PoolSpec("one", (ModelName("x"),)), PoolSpec("two", (ModelName("y"),)))
+    pools = (PoolSpec("one", (MODEL,)), PoolSpec("two", (MODEL,)))
     found = LocalScheduler(table, pools, PLACE, Counters())
-    assert {picked(found, n, model=ModelName("y")).pod.id for n in range(5)} == {"b"}
-    assert found.serves(ModelName("x"))
-    assert not found.serves(ModelName("z"))
+    assert {picked(found, n, pool="two").pod.id for n in range(5)} == {"b"}
+    assert {picked(found, n, pool="one").pod.id for n in range(5)} == {"a"}
+    unknown = found.pick(request(), SOON, pool="three")
+    assert isinstance(unknown, Rejected)
+    assert unknown.reason is DropReason.NO_ENDPOINTS
 
 
 @pytest.mark.parametrize("pods", [1, 7])
@@ -237,11 +238,11 @@ def test_in_flight_is_exactly_the_picks_that_have_not_ended(steps: list[tuple[st
     for number, (step, pod) in enumerate(steps):
         now = at(number * 300)
         if step == "pick":
-            pick = found.pick(request(number), now)
+            pick = found.pick(request(number), now, pool="pool")
             if isinstance(pick, Pick):
                 open_picks.append(pick)
         elif step == "complete" and open_picks:
-            found.complete(open_picks.pop(pod % len(open_picks)), Outcome.SUCCEEDED)
+            found.complete(open_picks.pop(pod % len(open_picks)))
         elif step == "move" and open_picks:
             found.move(open_picks[0], found.table[f"p{pod}"])
         elif step == "read":

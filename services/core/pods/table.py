@@ -166,6 +166,9 @@ class PodTable:
         """Return the pods of a pool in declared order."""
         return [*self._pools.get(pool, {}).values()]
 
+    def __contains__(self, pod_id: str) -> bool:
+        return pod_id in self._pods
+
     def holds(self, pod: Pod) -> bool:
         """Whether this very row is in the table: neither removed nor replaced by another server of its name."""
         return self._pods.get(pod.id) is pod

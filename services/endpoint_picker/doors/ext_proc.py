@@ -6,7 +6,7 @@ parses nothing on its own.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,17 +15,20 @@ import grpc
 from services.adapters.grpc.failures import Context, guard_unary
 from services.adapters.grpc.reading import Handler
 from services.adapters.grpc.server import Door
-from services.adapters.ports import Clock, Ids
+from services.adapters.ports import Clock
 from services.core.outcomes import DropReason
 from services.core.pods.table import Pod
 from services.core.units import Duration, Instant, seconds
 from services.endpoint_picker.doors.http import DRAINED_HEADER
-from services.endpoint_picker.entry import Entry, EntryRefusedError, direct_request, request_of
-from services.endpoint_picker.lifecycle import Dropped, Intake, Lifecycle, Running
+from services.endpoint_picker.entry import Entry, EntryRefusedError
+from services.endpoint_picker.intake import Intake, Reception
+from services.endpoint_picker.lifecycle import Dropped, Lifecycle, Running
 from services.endpoint_picker.outcomes import Outcome
-from services.endpoint_picker.pick import LocalScheduler, Pick
+from services.endpoint_picker.pick import Pick
+from services.wire.control_headers import BadHeaderError
 from services.wire.ext_proc.events import (
     Ask,
+    Begun,
     Decision,
     Effect,
     End,
@@ -37,9 +40,12 @@ from services.wire.ext_proc.events import (
 )
 from services.wire.ext_proc.messages import SERVICE, decode, encode
 from services.wire.ext_proc.session import Session
+from services.wire.ext_proc.subset import Subset
 from services.wire.hand_off import HEADER, HandOff
+from services.wire.model_headers import model_headers
 from services.wire.openai.errors import ErrorAnswer, error_answer
-from services.wire.openai.requests import BadBodyError, read_body
+from services.wire.openai.requests import BadBodyError
+from services.wire.openai.usage import read_usage
 from services.wire.status import DoorReason
 
 HELD_BYTES_MAX = 512 << 20
@@ -64,10 +70,9 @@ class ProcessorService:
     """The servicer. `expire` is called from time to time; `light` is cleared to hold every stream (a black hole)."""
 
     entry: Entry
-    scheduler: LocalScheduler
+    reception: Reception
     life: Lifecycle
     clock: Clock
-    ids: Ids
     rules: StreamRules = field(default_factory=StreamRules)
     light: asyncio.Event = field(default_factory=asyncio.Event)
     held_bytes: int = 0
@@ -124,51 +129,38 @@ class ProcessorService:
             if now - since < UNWATCHED_FOR:
                 break
             kept += 1
-            self.life.end(running, Outcome.SUCCEEDED)
+            self.life.end(running, Outcome.UNTOLD)
         del self._unwatched[:kept]
 
     def unwatch(self, running: Running) -> None:
-        """Count a request for a while that goes on without its stream."""
+        """Count a request for a while that goes on without its stream; nothing can take it back now."""
+        self.life.out_of_reach(running)
         self._unwatched.append((self.clock.now(), running))
 
     def enter(self, headers: Headers) -> HandOff | None:
         """Check who sent this and whether anybody is let in. Raises `EntryRefusedError`."""
-        token = next((value for name, value in headers if name == _HAND_OFF), None)
+        token = _lookup(headers)(_HAND_OFF)
         now_ms = self.clock.wall_ms()
         hand_off = self.entry.authenticate(None if token is None else token.decode("latin-1"), now_ms)
         self.entry.admit(hand_off, now_ms)
         return hand_off
 
     def intake(self, ask: Ask, body: bytes) -> Intake:
-        """Return what the life cycle takes in. Raises `EntryRefusedError` and `BadBodyError`."""
+        """Return what the life cycle takes in. Raises what `Reception.read` and `enter` raise."""
         hand_off = self.enter(ask.headers)
-        model = read_body(body).model
-        if hand_off is None:
-            if not self.scheduler.serves(model):
-                raise EntryRefusedError(
-                    DropReason.MODEL_NOT_FOUND,
-                    f"The model '{model}' does not exist or you do not have access to it.",
-                )
-            inference = direct_request(self.ids.request_id(), model)
-        else:
-            if model != hand_off.model:
-                raise EntryRefusedError(
-                    DoorReason.HAND_OFF_REFUSED,
-                    "The hand-off token is for another model than the one asked for.",
-                )
-            inference = request_of(hand_off)
-        return Intake(inference, body, None if ask.subset is None else self._among(ask))
+        among = None if ask.subset is None else self._among(ask.subset)
+        return self.reception.read(hand_off, body, _lookup(ask.headers), among)
 
     def anywhere(self, ask: Ask) -> Decision:
         """Return endpoints for a request that names no model, in turn. Raises `EntryRefusedError`."""
         self.enter(ask.headers)
-        among = None if ask.subset is None else self._among(ask)
-        table = self.scheduler.table
+        among = None if ask.subset is None else self._among(ask.subset)
+        scheduler = self.life.scheduler
         addresses = [
             pod.address
-            for pool in self.scheduler.pools
-            for pod in table.serving(pool.name)[1]
-            if among is None or pod.address in among
+            for pool in scheduler.pools
+            for pod in scheduler.table.serving(pool.name)[1]
+            if among is None or pod.id in among
         ]
         if not addresses:
             raise _nobody()
@@ -176,14 +168,19 @@ class ProcessorService:
         first = self._turn % len(addresses)
         return Decision((*addresses[first:], *addresses[:first]))
 
-    def _among(self, ask: Ask) -> frozenset[str]:
-        subset = ask.subset
-        found = frozenset(
-            pod.address for pod in self.scheduler.table if subset is not None and subset.holds(pod.address)
-        )
+    def _among(self, subset: Subset) -> frozenset[str]:
+        found = frozenset(pod.id for pod in self.life.scheduler.table if subset.holds(pod.address))
         if not found:
             raise _nobody()
         return found
+
+
+def _lookup(headers: Headers) -> Callable[[bytes], bytes | None]:
+    """Return a look-up of lower-case names; repeated lines are joined (RFC 9110 5.3)."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        found[name] = found[name] + b", " + value if name in found else value
+    return found.get
 
 
 def _nobody() -> EntryRefusedError:
@@ -202,25 +199,23 @@ class _Stream:
     _answer: Decision | Dropped | None = None
     _waiting: "asyncio.Future[None] | None" = None
     _task: "asyncio.Task[Any] | None" = None
-    _overdue: bool = False
+    _interrupt: "Callable[[], Sequence[Effect]] | None" = None
+    _reading: bool = False
     _held: int = 0
 
     async def run(self) -> None:
         """Read until either side ends the stream."""
-        service, session, read = self.service, self.session, self.context.read
+        service, session = self.service, self.session
         self._task = asyncio.current_task()
         while True:
-            try:
-                data = await read()
-            except asyncio.CancelledError:
-                if not self._overdue or self._task is None or self._task.uncancel():
-                    raise
-                self._overdue = False
-                if await self._perform(session.expired(service.clock.now())):
-                    return
-                continue
+            data = None if self._interrupt is not None else await self._read()
             if data is grpc.aio.EOF:
                 return
+            interrupt, self._interrupt = self._interrupt, None
+            if interrupt is not None and await self._perform(interrupt()):
+                return
+            if data is None:
+                continue
             effects = session.receive(decode(data), service.clock.now())
             self._count_held()
             if service.held_bytes > HELD_BYTES_MAX:
@@ -230,45 +225,72 @@ class _Stream:
             if effects and await self._perform(effects):
                 return
 
+    async def _read(self) -> Any:
+        """Return the next message as bytes, `EOF`, or None when something interrupts the reading."""
+        self._reading = True
+        try:
+            return await self.context.read()
+        except asyncio.CancelledError:
+            if self._interrupt is None or self._task is None or self._task.uncancel():
+                raise
+            return None
+        finally:
+            self._reading = False
+
     def expire(self, now: Instant) -> None:
         """Interrupt the reading when the machine has something to say about the time."""
         deadline = self.session.deadline
-        if deadline is not None and deadline <= now and not self._overdue and self._task is not None:
-            self._overdue = True
-            self._task.cancel()
+        if deadline is not None and deadline <= now:
+            self._interrupt_with(lambda: self.session.expired(self.service.clock.now()))
+
+    def _interrupt_with(self, effects: Callable[[], Sequence[Effect]]) -> None:
+        """Have the task that reads perform something that no message asked for, at once or after what it does now."""
+        if self._interrupt is None and self._task is not None:
+            self._interrupt = effects
+            if self._reading:
+                self._task.cancel()
 
     def close(self) -> None:
-        """The stream is over: so is its pick, unless it was left to the data plane."""
-        for effect in self.session.closed():
-            if isinstance(effect, Finished):
-                self._finish(effect)
+        """The stream is over: so is its pick, unless the request goes on without it."""
+        self._noted(self.session.closed())
         if self.running is not None:
             self.service.life.end(self.running, Outcome.CANCELLED)
         self._count_held()
 
     async def _perform(self, effects: Sequence[Effect]) -> bool:
         """Perform effects in their order; True when the stream is to end."""
-        left = list(effects)
+        left = self._noted(effects)
         while left:
             effect = left.pop(0)
             match effect:
                 case Ask():
-                    left += await self._ask(effect)
+                    left += self._noted(await self._ask(effect))
                     self._count_held()
                 case Screen():
                     refusal = self._screen(effect)
                     if refusal:
                         left = refusal
+                case Begun():
+                    if self.running is not None:
+                        self.service.life.committed(self.running)
                 case Served():
                     self._served(effect.endpoint)
                 case Finished():
-                    self._finish(effect)
+                    pass
                 case End():
-                    self._leave()
                     return True
                 case _:
                     await self.context.write(encode(effect))
         return False
+
+    def _noted(self, effects: Sequence[Effect]) -> list[Effect]:
+        """Note how the request ends before anything is written: the last piece may make the data plane cut the stream."""
+        for effect in effects:
+            if isinstance(effect, Finished):
+                self._finish(effect)
+            elif isinstance(effect, End):
+                self._leave()
+        return list(effects)
 
     def _screen(self, screen: Screen) -> list[Effect]:
         try:
@@ -287,6 +309,8 @@ class _Stream:
             return self._refuse(error.reason, error.message, error.retry_after)
         except BadBodyError as error:
             return self._immediate(error_answer(error.reason, error.message, param=error.param))
+        except BadHeaderError as error:
+            return self._immediate(error_answer(DoorReason.INVALID_VALUE, str(error), param=error.header))
         self._asked = ask.body
         self.running = self.service.life.start(intake, self)
         if self._answer is None:
@@ -303,11 +327,13 @@ class _Stream:
     def picked(self, request: Running, pick: Pick, body: bytes) -> None:
         """The request has its pod."""
         self.running = request
+        resolved = request.resolved
         changed = body is not self._asked
         self._answer = Decision(
             (pick.pod.address, *[pod.address for pod in pick.fallbacks]),
             body if changed else None,
-            (read_body(body).model, request.intake.inference.model) if changed else None,
+            None if resolved is None or not changed else (resolved.target_model, resolved.client_model),
+            () if resolved is None else model_headers(resolved),
         )
         self._wake()
 
@@ -316,6 +342,13 @@ class _Stream:
         self.running = None
         self._answer = dropped
         self._wake()
+
+    def evicted(self, dropped: Dropped) -> None:
+        """The pod is needed for work that matters more; the answer has not begun."""
+        running, self.running = self.running, None
+        if running is not None:
+            self.service.life.end(running, Outcome.CANCELLED)
+            self._interrupt_with(lambda: self._refuse(dropped.reason, dropped.message, dropped.retry_after))
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -343,7 +376,7 @@ class _Stream:
             outcome = Outcome.GATEWAY_ERROR
         else:
             outcome = Outcome.SATURATED if finished.status == _TOO_MANY else Outcome.SUCCEEDED
-        self.service.life.end(running, outcome)
+        self.service.life.end(running, outcome, read_usage(finished.usage))
 
     def _leave(self) -> None:
         running, self.running = self.running, None

@@ -53,6 +53,9 @@ class ForwardOwner(Protocol):
     def connect_failed(self, pod: Pod) -> None:
         """A pod could not be connected to."""
 
+    def committed(self, request: Running) -> None:
+        """The answer begins to reach the caller."""
+
     def move(self, request: Running, pod: Pod) -> None:
         """The request goes to another pod."""
 
@@ -98,6 +101,12 @@ class Forward:
         if self.exchange is not None:
             self.exchange.abort()
 
+    def evict(self, reason: DropReason, message: str, retry_after: Duration | None) -> None:
+        """End before the answer has begun: the pod is needed for work that matters more."""
+        self.stop()
+        self.owner.ended(self, Outcome.CANCELLED)
+        self.owner.refuse(self.responder, reason, message, retry_after)
+
     def go_dark(self) -> None:
         """Let nothing pass until `surface`."""
         self.dark = True
@@ -131,6 +140,7 @@ class Forward:
                 (REQUEST_ID_HEADER, self.pick.request.request_id.encode()),
             )
         )
+        self.owner.committed(self.request)
         exchange.commit(self.responder, extra, without=spoofed)
 
     def attempt_failed(self, exchange: Exchange, failure: Failure) -> None:

@@ -14,16 +14,17 @@ from services.adapters.grpc.metadata import hand_off as hand_off_in
 from services.adapters.grpc.server import Door
 from services.adapters.ports import Clock, Ids
 from services.core.inference import InferenceRequest, ModelName
-from services.core.outcomes import DropReason
 from services.core.pods.table import Pod
 from services.core.units import Instant, seconds
 from services.endpoint_picker.entry import Entry, EntryRefusedError, direct_request, request_of
-from services.endpoint_picker.lifecycle import Dropped, Intake, Lifecycle, Running
+from services.endpoint_picker.intake import Intake
+from services.endpoint_picker.lifecycle import Dropped, Lifecycle, Running
 from services.endpoint_picker.observe import Observer
 from services.endpoint_picker.outcomes import Outcome
-from services.endpoint_picker.pick import LocalScheduler, Pick
+from services.endpoint_picker.pick import Pick
 from services.wire.gen.gir.v1 import picker_pb2, picker_pb2_grpc
 from services.wire.hand_off import HandOff
+from services.wire.openai.usage import Usage
 from services.wire.routing_codec import decode_pick, encode_explanation
 from services.wire.status import DoorReason
 
@@ -54,7 +55,6 @@ class PickerService:
     """The servicer. `expire` is called from time to time; `light` is cleared to hold every call (a black hole)."""
 
     entry: Entry
-    scheduler: LocalScheduler
     life: Lifecycle
     observer: Observer
     clock: Clock
@@ -85,9 +85,16 @@ class PickerService:
         except EntryRefusedError as error:
             await refuse(context, error.reason, error.message, retry_after=error.retry_after)
         excluded = frozenset(request.excluded_endpoints)
-        tried = [pod.id for pod in self.scheduler.table if pod.address in excluded]
-        answer = _Answer(asyncio.get_running_loop().create_future())
-        running = self.life.start(Intake(inference, tried=tried, explain=request.explain), answer)
+        tried = [pod.id for pod in self.life.scheduler.table if pod.address in excluded]
+        answer = _Answer(self.life, asyncio.get_running_loop().create_future())
+        intake = Intake(
+            inference,
+            flow=inference.tenant.id,
+            tried=tried,
+            explain=request.explain,
+            handed_over=hand_off is not None,
+        )
+        running = self.life.start(intake, answer)
         try:
             picked = await answer.future
         except asyncio.CancelledError:
@@ -121,8 +128,8 @@ class PickerService:
             if outcome is Outcome.CONNECT_FAILED:
                 pods = (found.pick.pod, *found.pick.fallbacks)
                 failed = next((pod for pod in pods if pod.address == request.address), found.pick.pod)
-                self.observer.apply(self.scheduler.table.connect_failed(failed.id, self.clock.now()))
-            self.life.end(found.request, outcome)
+                self.observer.apply(self.life.scheduler.table.connect_failed(failed.id, self.clock.now()))
+            self.life.end(found.request, outcome, _usage(request))
         return picker_pb2.CompleteResponse()
 
     def expire(self, now: Instant) -> None:
@@ -134,17 +141,12 @@ class PickerService:
             self._release(pick_id)
 
     def _release(self, pick_id: str) -> None:
-        self.scheduler.counters.expired_picks += 1
+        self.life.scheduler.counters.expired_picks += 1
         self.life.end(self._open.pop(pick_id).request, Outcome.CANCELLED)
 
     def _inference(self, request: picker_pb2.PickRequest, hand_off: HandOff | None) -> InferenceRequest:
         if hand_off is None:
-            model = ModelName(request.model)
-            if not self.scheduler.serves(model):
-                raise EntryRefusedError(
-                    DropReason.MODEL_NOT_FOUND, f"The model '{model}' is not served here."
-                )
-            plain = direct_request(self.ids.request_id(), model)
+            plain = direct_request(self.ids.request_id(), ModelName(request.model))
         else:
             plain = request_of(hand_off)
             if request.model != plain.model:
@@ -159,15 +161,28 @@ class PickerService:
 class _Answer:
     """Hands the life cycle's call-back to a coroutine."""
 
+    life: Lifecycle
     future: asyncio.Future[Pick | Dropped]
 
-    def picked(self, _request: Running, pick: Pick, _body: bytes) -> None:
+    def picked(self, request: Running, pick: Pick, _body: bytes) -> None:
+        # The caller goes to the pod itself: nothing here could stop it any more.
+        self.life.out_of_reach(request)
         if not self.future.done():
             self.future.set_result(pick)
 
     def dropped(self, dropped: Dropped) -> None:
         if not self.future.done():
             self.future.set_result(dropped)
+
+    def evicted(self, dropped: Dropped) -> None:
+        raise AssertionError(f"evicted after it was committed: {dropped.message}")
+
+
+def _usage(said: picker_pb2.CompleteRequest) -> Usage:
+    return Usage(
+        said.prompt_tokens if said.HasField("prompt_tokens") else None,
+        said.completion_tokens if said.HasField("completion_tokens") else None,
+    )
 
 
 def _endpoint(pod: Pod) -> picker_pb2.PickedEndpoint:

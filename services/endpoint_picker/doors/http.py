@@ -11,25 +11,27 @@ from dataclasses import dataclass, field, replace
 from services.adapters.http.relay import ExchangeTimeouts, UpstreamRequest
 from services.adapters.http.responder import Responder
 from services.adapters.http.upstream import Origin
-from services.adapters.ports import Clock, Ids
-from services.core.inference import InferenceRequest
+from services.adapters.ports import Clock
 from services.core.outcomes import DropReason
 from services.core.pods.table import Pod
 from services.core.units import Duration, WallMs
 from services.endpoint_picker.addresses import split
 from services.endpoint_picker.doors.forward import Forward, Pool
-from services.endpoint_picker.entry import Entry, EntryRefusedError, direct_request, request_of
-from services.endpoint_picker.lifecycle import Dropped, Intake, Lifecycle, Running
+from services.endpoint_picker.entry import Entry, EntryRefusedError
+from services.endpoint_picker.intake import Intake, Reception
+from services.endpoint_picker.lifecycle import Dropped, Lifecycle, Running
 from services.endpoint_picker.observe import Observer
 from services.endpoint_picker.outcomes import Outcome
-from services.endpoint_picker.pick import LocalScheduler, Pick
-from services.wire.control_headers import STRIPPED_LETTER, STRIPPED_PREFIXES
+from services.endpoint_picker.pick import Pick
+from services.wire.control_headers import BadHeaderError
+from services.wire.ext_proc.metadata import is_control
 from services.wire.hand_off import HEADER, HandOff
 from services.wire.http1.heads import forwardable_block
 from services.wire.http1.refusals import Refusal
 from services.wire.http1.requests import Request
 from services.wire.openai.errors import DROP_REASON_HEADER, ErrorAnswer, error_answer, error_body
-from services.wire.openai.requests import BadBodyError, model_list, read_body
+from services.wire.openai.requests import BadBodyError, model_list
+from services.wire.openai.usage import NO_USAGE, read_usage
 from services.wire.status import GRPC_INVALID_ARGUMENT, DoorReason, StatusRow
 
 _LOG = logging.getLogger(__name__)
@@ -52,12 +54,11 @@ class HttpDoor:
     """
 
     entry: Entry
-    scheduler: LocalScheduler
+    reception: Reception
     life: Lifecycle
     observer: Observer
     pool: Pool
     clock: Clock
-    ids: Ids
     timeouts: ExchangeTimeouts
     _running: set[Forward] = field(default_factory=set)
     waiting: set["_Waiting"] = field(default_factory=set)
@@ -74,7 +75,7 @@ class HttpDoor:
         if path in _SERVED:
             self._serve(request, responder, path)
         elif path == b"/readyz":
-            ready = self.scheduler.ready and not self.entry.draining
+            ready = self.life.scheduler.ready and not self.entry.draining
             responder.respond(200 if ready else 503, _PLAIN, b"ready\n" if ready else b"no ready endpoint\n")
         elif path == b"/healthz":
             responder.respond(200, _PLAIN, b"ok\n")
@@ -136,15 +137,18 @@ class HttpDoor:
         now_ms = self.clock.wall_ms()
         try:
             hand_off = self._enter(request, now_ms)
-            inference = self._direct(request) if hand_off is None else _handed_over(request, hand_off)
+            intake = self.reception.read(hand_off, request.body, request.header)
         except EntryRefusedError as error:
             self.refuse(responder, error.reason, error.message, error.retry_after)
             return
         except BadBodyError as error:
             self._answer(responder, error_answer(error.reason, error.message, param=error.param))
             return
+        except BadHeaderError as error:
+            self._answer(responder, error_answer(DoorReason.INVALID_VALUE, str(error), param=error.header))
+            return
         waiting = _Waiting(self, responder, self._upstream(request, path), self._timeouts(hand_off, now_ms))
-        waiting.begin(Intake(inference, request.body))
+        waiting.begin(intake)
 
     def _enter(self, request: Request, now_ms: WallMs) -> HandOff | None:
         hand_off = self._authenticate(request, now_ms)
@@ -155,22 +159,9 @@ class HttpDoor:
         token = request.header(_HAND_OFF)
         return self.entry.authenticate(None if token is None else token.decode("latin-1"), now_ms)
 
-    def _direct(self, request: Request) -> InferenceRequest:
-        model = read_body(request.body).model
-        if not self.scheduler.serves(model):
-            raise EntryRefusedError(
-                DropReason.MODEL_NOT_FOUND,
-                f"The model '{model}' does not exist or you do not have access to it.",
-            )
-        return direct_request(self.ids.request_id(), model)
-
     def _upstream(self, request: Request, path: bytes) -> UpstreamRequest:
         # What steers routing ends here, so that no caller steers a model server or its sidecar.
-        steering = frozenset(
-            name
-            for name, _ in request.headers
-            if STRIPPED_LETTER in name or name.startswith(STRIPPED_PREFIXES)
-        )
+        steering = frozenset(name for name, _ in request.headers if is_control(name))
         _, mark, query = request.target.partition(b"?")
         block = forwardable_block(request.headers, without=_CREDENTIALS | steering)
         return UpstreamRequest(request.method, path + mark + query, block, request.body)
@@ -189,7 +180,7 @@ class HttpDoor:
         except EntryRefusedError as error:
             self.refuse(responder, error.reason, error.message)
             return
-        models = [model for pool in self.scheduler.pools for model in pool.models]
+        models = list(self.life.models.names())
         responder.respond(200, ((b"content-type", b"application/json"),), model_list(models))
 
     # ForwardOwner
@@ -211,7 +202,11 @@ class HttpDoor:
 
     def connect_failed(self, pod: Pod) -> None:
         """Take the pod out at once."""
-        self.observer.apply(self.scheduler.table.connect_failed(pod.id, self.clock.now()))
+        self.observer.apply(self.life.scheduler.table.connect_failed(pod.id, self.clock.now()))
+
+    def committed(self, request: Running) -> None:
+        """The request can no longer be evicted."""
+        self.life.committed(request)
 
     def move(self, request: Running, pod: Pod) -> None:
         """Count the request on another pod."""
@@ -220,7 +215,13 @@ class HttpDoor:
     def ended(self, forward: Forward, outcome: Outcome) -> None:
         """Forget a forward and free its pod's place."""
         self._running.discard(forward)
-        self.life.end(forward.request, outcome)
+        exchange = forward.exchange
+        usage = (
+            NO_USAGE
+            if exchange is None or outcome is not Outcome.SUCCEEDED
+            else read_usage(exchange.observer.usage_object())
+        )
+        self.life.end(forward.request, outcome, usage)
 
     def refuse(
         self,
@@ -250,6 +251,7 @@ class _Waiting:
     upstream: UpstreamRequest
     timeouts: ExchangeTimeouts
     request: Running | None = None
+    running: Forward | None = None
 
     def begin(self, intake: Intake) -> None:
         """Ask for a pod; the answer may come at once."""
@@ -268,28 +270,19 @@ class _Waiting:
     def picked(self, request: Running, pick: Pick, body: bytes) -> None:
         """Send the request to its pod."""
         self.door.waiting.discard(self)
-        self.door.forward(
-            Forward(
-                self.door, request, pick, self.upstream._replace(body=body), self.responder, self.timeouts
-            )
-        )
+        upstream = self.upstream._replace(body=body)
+        self.running = Forward(self.door, request, pick, upstream, self.responder, self.timeouts)
+        self.door.forward(self.running)
 
     def dropped(self, dropped: Dropped) -> None:
         """Tell the caller."""
         self.door.waiting.discard(self)
         self.door.refuse(self.responder, dropped.reason, dropped.message, dropped.retry_after)
 
-
-def _handed_over(request: Request, hand_off: HandOff) -> InferenceRequest:
-    """Return the request of a token; refuse a body that asks for more than the token grants.
-
-    Callers of `Route` hold tokens too, so that its bearer need not be the router that chose the model.
-    """
-    if read_body(request.body).model != hand_off.model:
-        raise EntryRefusedError(
-            DoorReason.HAND_OFF_REFUSED, "The hand-off token is for another model than the one asked for."
-        )
-    return request_of(hand_off)
+    def evicted(self, dropped: Dropped) -> None:
+        """Give the pod up before its answer has begun, and tell the caller."""
+        if self.running is not None:
+            self.running.evict(dropped.reason, dropped.message, dropped.retry_after)
 
 
 def _own_path(request: Request) -> bytes:

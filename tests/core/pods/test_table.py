@@ -17,7 +17,7 @@ from services.core.pods.discovered import (
     PodRemoved,
     StartPhase,
 )
-from services.core.pods.reading import BucketCounts, EngineIdentity, EngineReading
+from services.core.pods.reading import BucketCounts, EngineIdentity, EngineReading, TokenTotals
 from services.core.pods.table import Pod, PodEffect, PodMoved, PodTable, ScrapeFailure, Serving, SignalMoved
 from services.core.units import Instant, seconds
 
@@ -205,14 +205,15 @@ def test_a_reading_ends_the_correction_by_own_requests() -> None:
     assert (table["a"].since_reading, table["a"].in_flight) == (0, 5)
 
 
-def test_readings_fill_the_window_of_time_to_first_token() -> None:
-    table = table_of("a")
-    with_ttft = EngineReading("vllm", 0, 0, 0.0, ttft=BucketCounts((float("inf"),), (3.0,)))
-    table.read("a", with_ttft, at(0))
-    table.read("a", with_ttft, at(1))
-    window = table["a"].ttft
-    assert window is not None
-    assert window.recent() == BucketCounts((float("inf"),), (0.0,))
+def test_readings_fill_the_windows_of_time_to_first_token_and_of_rates() -> None:
+    pod = (table := table_of("a"))["a"]
+    slow = EngineReading("vllm", ttft=BucketCounts((float("inf"),), (3.0,)), totals=TokenTotals(8))
+    table.read("a", slow, at(0))
+    table.read("a", slow, at(1))
+    assert pod.ttft is not None
+    assert pod.ttft.recent() == BucketCounts((float("inf"),), (0.0,))
+    assert pod.rates is not None
+    assert pod.rates.recent().prompt_tokens_per_s == 0.0
 
 
 def test_pools_are_apart() -> None:
@@ -296,7 +297,7 @@ def test_pods_come_stay_with_their_state_and_go_with_a_declared_set() -> None:
     assert table.version > version
     assert [pod.name for pod in table.in_pool("pool")] == ["c", "c", "a"]
     assert table.serving("pool") == (Serving.FRESH, [stays])
-    assert (table.holds(stays), table.holds(leaves)) == (True, False)
+    assert (table.holds(stays), table.holds(leaves), "a" in table, "b" in table) == (True, False, True, False)
     assert table.connect_failed("b", at(3)) == ()
 
 

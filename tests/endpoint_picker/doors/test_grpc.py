@@ -170,9 +170,9 @@ async def test_picks_that_nobody_completes_stop_counting(monkeypatch: pytest.Mon
         assert pod.in_flight == 3
         monkeypatch.setattr(grpc_door, "PICKS_MAX", 3)
         await stub.Pick(ask(), metadata=((HAND_OFF, token()),))
-        assert (pod.in_flight, service.scheduler.counters.expired_picks) == (3, 1)
+        assert (pod.in_flight, service.life.scheduler.counters.expired_picks) == (3, 1)
         service.expire(Instant(cluster.clock.now() + seconds(3601)))
-        assert (pod.in_flight, service.scheduler.counters.expired_picks) == (0, 4)
+        assert (pod.in_flight, service.life.scheduler.counters.expired_picks) == (0, 4)
 
 
 async def test_a_port_in_use_is_told_in_a_sentence() -> None:

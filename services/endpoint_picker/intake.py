@@ -1,0 +1,109 @@
+"""Taking a request in: what a door read, turned into what the life cycle works on.
+
+One way for every door that carries OpenAI bodies, so that HTTP and ext_proc refuse and believe alike. With a
+router's hand-off, tenant, priority and session are what it signed; without one (`accept: direct`) the gateway in
+front vouches for the control headers. No sockets, no clock.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from services.core.inference import InferenceRequest, RequestId
+from services.core.models.objectives import ObjectiveTable
+from services.core.prefix.blocks import Prompt
+from services.endpoint_picker.entry import EntryRefusedError, direct_request, request_of
+from services.wire.hand_off import HandOff
+from services.wire.openai.prompts import read_prompt
+from services.wire.openai.requests import read_body
+from services.wire.pick_controls import DEFAULT_FLOW, NO_PICK_CONTROLS, PickControls, read_pick_controls
+from services.wire.status import DoorReason
+
+Header = Callable[[bytes], bytes | None]
+"""Looks up a header by its lower-case name."""
+
+
+class RequestIds(Protocol):
+    """Mints request ids."""
+
+    def request_id(self) -> RequestId:
+        """Return a new id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a door knows of one request.
+
+    `inference.model` is the name the client gave. `body` is the JSON as it came, `prompt` what it asks to be
+    read, both empty where the wire carries none. `flow` is whose share of a contended pool it uses. `among` are
+    ids of the only pods the pick may come from (a gateway's subset hint; None: no hint), `tried` those that it
+    already failed on. `handed_over`: a router vouches for it. `traceparent` is the caller's trace, if any.
+    """
+
+    inference: InferenceRequest
+    body: bytes = b""
+    prompt: Prompt | None = None
+    flow: str = DEFAULT_FLOW
+    controls: PickControls = NO_PICK_CONTROLS
+    among: Collection[str] | None = None
+    tried: Collection[str] = ()
+    explain: bool = False
+    handed_over: bool = False
+    traceparent: str | None = None
+
+
+@dataclass(slots=True)
+class Reception:
+    """Makes intakes. `objectives` may be replaced while running; `reads_prompts`: whether anybody needs them."""
+
+    ids: RequestIds
+    objectives: ObjectiveTable
+    reads_prompts: bool = True
+
+    def read(
+        self, hand_off: HandOff | None, body: bytes, header: Header, among: Collection[str] | None = None
+    ) -> Intake:
+        """Return the intake of a request whose entry was checked.
+
+        Raises `BadBodyError`, `BadHeaderError`, and `EntryRefusedError` for a body that asks for more than its
+        token grants: callers of `Route` hold tokens too, so its bearer need not be the router that chose the model.
+        """
+        if self.reads_prompts:
+            read, prompt = read_prompt(body)
+        else:
+            read, prompt = read_body(body), None
+        if hand_off is None:
+            plain = direct_request(self.ids.request_id(), read.model)
+            controls = read_pick_controls(header)
+            priority = self.objectives.priority(controls.objective)
+            flow, session = controls.fairness_id, controls.session
+        elif read.model != hand_off.model:
+            raise EntryRefusedError(
+                DoorReason.HAND_OFF_REFUSED,
+                "The hand-off token is for another model than the one asked for.",
+            )
+        else:
+            plain, controls = request_of(hand_off), NO_PICK_CONTROLS
+            priority, flow, session = hand_off.priority, hand_off.tenant, hand_off.session
+        inference = InferenceRequest(
+            plain.request_id,
+            plain.tenant,
+            read.model,
+            plain.residency,
+            priority=priority,
+            prompt_tokens=read.prompt_tokens,
+            max_output_tokens=read.max_output_tokens,
+            stream=read.stream,
+            session=session,
+        )
+        traceparent = header(b"traceparent")
+        return Intake(
+            inference,
+            body,
+            prompt,
+            flow,
+            controls,
+            among,
+            handed_over=hand_off is not None,
+            traceparent=None if traceparent is None else traceparent.decode("latin-1"),
+        )
