@@ -55,8 +55,11 @@ class Selection:
     def __init__(self, prefix: str, names: Iterable[str]) -> None:
         wanted = sorted(set(names), key=len, reverse=True)  # the longest alternative first
         rests = "|".join(re.escape(name.removeprefix(prefix)) for name in wanted)
-        # The literal prefix outside the groups is what the regular expression engine searches by.
-        self._scan = re.compile(b"%b(%b)%b" % (re.escape(prefix).encode(), rests.encode(), _USUAL))
+        # A search for one byte is the fastest; a colon is rare enough in a line, another last byte may not be.
+        self._stem = prefix[:-1].encode() if prefix.endswith(":") else b""
+        anchor = re.escape(prefix[len(self._stem) :]).encode()
+        # In a group of their own, so that the search is not for what the names have in common too.
+        self._scan = re.compile(b"%b(?:(%b))%b" % (anchor, rests.encode(), _USUAL))
         self._names = {name.removeprefix(prefix).encode(): name for name in wanted}
         self._known_labels: dict[bytes, Labels] = {}
 
@@ -67,9 +70,11 @@ class Selection:
         its brace wherever it appears again, so the text up to the last brace of the line needs no second look.
         Anything else is left to `_parsed`.
         """
-        known, names = self._known_labels, self._names
+        known, names, stem = self._known_labels, self._names, self._stem
         for hit in self._scan.finditer(page):
-            start = hit.start()
+            start = hit.start() - len(stem)
+            if start < 0 or not page.startswith(stem, start):
+                continue
             if start and page[start - 1] != _NEWLINE and not _opens_line(page, start):
                 continue
             name, block, value = hit.groups()
