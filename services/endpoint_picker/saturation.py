@@ -7,7 +7,7 @@ does not know how it is measured.
 
 from dataclasses import dataclass
 
-from services.core.admission.detectors import PodLoad, SaturationDetector, pool_saturation
+from services.core.admission.detectors import PodLoad, SaturationDetector, known_shares, pool_saturation
 from services.core.fleet import PodState
 from services.core.pods.table import Pod, PodTable
 from services.core.units import Instant, ms
@@ -54,8 +54,7 @@ class PoolGauge:
         """A request was sent to a pod of this pool."""
         self._touched = True
         if self._upper is not None:
-            by_tokens = tokens * self._per_token
-            self._upper += by_tokens if by_tokens > self._per_request else self._per_request
+            self._upper += max(self._per_request, tokens * self._per_token)
 
     def ended(self) -> None:
         """A request of this pool has ended."""
@@ -64,12 +63,13 @@ class PoolGauge:
     def _measure(self, now: Instant) -> None:
         table = self.table
         loads = [load_of(pod) for pod in table.serving(self.pool)[1]]
-        self._measured = self._upper = pool_saturation(self.detector, loads) if loads else None
+        shares = known_shares(self.detector, loads)
+        self._measured = self._upper = pool_saturation(shares) if loads else None
         self.stale_endpoints = sum(not load.fresh for load in loads)
+        # A request goes to one pod, and the pool is the mean of those of which something is known.
         per_request, per_token = self.detector.steps(loads)
-        # A request goes to one pod; the pool is the mean of those of which something is known, at least one.
-        known = max(1, sum(self.detector.of_pod(load) is not None for load in loads))
-        self._per_request, self._per_token = per_request / known, per_token / known
+        count = max(1, len(shares))
+        self._per_request, self._per_token = per_request / count, per_token / count
         self._version, self._readings, self._at, self._touched = table.version, table.readings, now, False
 
 

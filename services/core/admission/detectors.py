@@ -68,9 +68,10 @@ class UtilizationDetector:
         waiting = pod.waiting + max(0, pod.sent_since - _room(pod))
         return max(waiting / self.queue_depth, by_kv)
 
-    def most_per_request(self, pods: Iterable[PodLoad], _tokens: int) -> float:
-        """Return the most that one more request can add to one pod."""
-        return _largest_step(pods, 1 / self.queue_depth)
+    def steps(self, pods: Iterable[PodLoad]) -> tuple[float, float]:
+        """Return the most that one more request, and each token of it, can add to one pod."""
+        by_capacity = (1 / pod.declared_requests for pod in pods if pod.declared_requests is not None)
+        return max(1 / self.queue_depth, max(by_capacity, default=0.0)), 0.0
 
 
 def _room(pod: PodLoad) -> int:
@@ -79,11 +80,6 @@ def _room(pod: PodLoad) -> int:
     if pod.declared_requests is not None:
         return max(0, pod.declared_requests - pod.running)
     return max(FIRST_BATCH, pod.running)
-
-
-def _largest_step(pods: Iterable[PodLoad], by_reading: float) -> float:
-    by_capacity = (1 / pod.declared_requests for pod in pods if pod.declared_requests is not None)
-    return max(by_reading, max(by_capacity, default=0.0))
 
 
 class ConcurrencyMode(enum.Enum):
@@ -115,9 +111,9 @@ class ConcurrencyDetector:
         """Return one pod's saturation, not clamped."""
         return self._share(pod.in_flight, pod.in_flight_tokens)
 
-    def most_per_request(self, _pods: Iterable[PodLoad], tokens: int) -> float:
-        """Return the most that one more request of `tokens` can add to one pod."""
-        return self._share(1, tokens)
+    def steps(self, _pods: Iterable[PodLoad]) -> tuple[float, float]:
+        """Return the most that one more request, and each token of it, can add to one pod."""
+        return self._share(1, 0), self._share(0, 1)
 
     def _share(self, requests: int, tokens: int) -> float:
         by_requests, by_tokens = requests / self.max_concurrency, tokens / self.max_token_concurrency
@@ -134,13 +130,17 @@ def _check_headroom(name: str, headroom: float) -> None:
         raise ValueError(f"{name}: headroom must not be negative")
 
 
-def pool_saturation(detector: SaturationDetector, pods: Iterable[PodLoad]) -> float:
-    """Return the mean over the pods of which something is known; 0 when that is nobody.
+def known_shares(detector: SaturationDetector, pods: Iterable[PodLoad]) -> list[float]:
+    """Return the saturation of each pod of which something is known."""
+    return [share for pod in pods if (share := detector.of_pod(pod)) is not None]
+
+
+def pool_saturation(shares: Sequence[float]) -> float:
+    """Return the mean of what is known of a pool's pods; 0 when that is nothing.
 
     The caller tells an empty pool apart: it is not saturated, it has nobody to serve.
     """
-    known = [share for pod in pods if (share := detector.of_pod(pod)) is not None]
-    return sum(known) / len(known) if known else 0.0
+    return sum(shares) / len(shares) if shares else 0.0
 
 
 def unsaturated(detector: SaturationDetector, pods: Sequence[PodLoad]) -> Sequence[PodLoad]:

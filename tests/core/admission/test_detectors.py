@@ -8,7 +8,9 @@ from services.core.admission.detectors import (
     ConcurrencyDetector,
     ConcurrencyMode,
     PodLoad,
+    SaturationDetector,
     UtilizationDetector,
+    known_shares,
     pool_saturation,
     unsaturated,
 )
@@ -20,6 +22,10 @@ def pod(name: str = "a", *, fresh: bool = True, **fields: Any) -> PodLoad:
     return PodLoad(name, fresh, **fields)
 
 
+def saturation_of(detector: SaturationDetector, pods: list[PodLoad]) -> float:
+    return pool_saturation(known_shares(detector, pods))
+
+
 def test_a_pod_is_as_saturated_as_its_queue_or_its_cache() -> None:
     assert BY_USE.of_pod(pod(waiting=4, running=0, kv_use=0.4)) == pytest.approx(0.8)
     assert BY_USE.of_pod(pod(waiting=1, running=0, kv_use=0.96)) == pytest.approx(1.2)
@@ -29,13 +35,13 @@ def test_a_pod_is_as_saturated_as_its_queue_or_its_cache() -> None:
 
 def test_a_pool_is_the_mean_of_its_pods() -> None:
     pods = [pod(waiting=5, kv_use=0.0), pod(waiting=0, kv_use=0.4)]
-    assert pool_saturation(BY_USE, pods) == pytest.approx(0.75)
+    assert saturation_of(BY_USE, pods) == pytest.approx(0.75)
 
 
 def test_f016_missing_metrics_alone_never_saturate() -> None:
     """The field counts such a pod as 1.0, and a server with a slow /metrics turns all its traffic into 429."""
-    assert pool_saturation(BY_USE, [pod(fresh=False, waiting=50)]) == 0.0
-    assert pool_saturation(BY_USE, [pod()]) == 0.0
+    assert saturation_of(BY_USE, [pod(fresh=False, waiting=50)]) == 0.0
+    assert saturation_of(BY_USE, [pod()]) == 0.0
 
 
 def test_a_stale_pod_counts_by_own_requests_against_what_it_declares() -> None:
@@ -43,7 +49,7 @@ def test_a_stale_pod_counts_by_own_requests_against_what_it_declares() -> None:
         0.8
     )
     mixed = [pod(waiting=2, kv_use=0), pod(fresh=False, in_flight=9, declared_requests=10), pod(fresh=False)]
-    assert pool_saturation(BY_USE, mixed) == pytest.approx((0.4 + 0.9) / 2)
+    assert saturation_of(BY_USE, mixed) == pytest.approx((0.4 + 0.9) / 2)
 
 
 @pytest.mark.parametrize(
@@ -72,17 +78,17 @@ def test_a_concurrency_detector_needs_no_metrics() -> None:
     assert ConcurrencyDetector(ConcurrencyMode.TOKENS).of_pod(busy) == pytest.approx(0.9)
     hybrid = ConcurrencyDetector(ConcurrencyMode.HYBRID)
     other = pod("b", in_flight=100, in_flight_tokens=0)
-    assert pool_saturation(hybrid, [busy, other]) == pytest.approx((0.9 + 1.0) / 2)
+    assert saturation_of(hybrid, [busy, other]) == pytest.approx((0.9 + 1.0) / 2)
 
 
 def test_what_one_more_request_can_add_at_most() -> None:
-    assert BY_USE.most_per_request([pod()], 9) == pytest.approx(0.2)
-    assert BY_USE.most_per_request([pod(declared_requests=2), pod(declared_requests=8)], 9) == pytest.approx(
-        0.5
-    )
-    assert ConcurrencyDetector().most_per_request([], 9) == pytest.approx(0.01)
-    by_tokens = ConcurrencyDetector(ConcurrencyMode.HYBRID, max_token_concurrency=100)
-    assert by_tokens.most_per_request([], 9) == pytest.approx(0.09)
+    assert BY_USE.steps([pod()]) == pytest.approx((0.2, 0.0))
+    assert BY_USE.steps([pod(declared_requests=2), pod(declared_requests=8)]) == pytest.approx((0.5, 0.0))
+    assert ConcurrencyDetector().steps([]) == pytest.approx((0.01, 0.0))
+    hybrid = ConcurrencyDetector(ConcurrencyMode.HYBRID, max_token_concurrency=1000)
+    assert hybrid.steps([]) == pytest.approx((0.01, 0.001))
+    by_tokens = ConcurrencyDetector(ConcurrencyMode.TOKENS, max_token_concurrency=1000)
+    assert by_tokens.steps([]) == pytest.approx((0.0, 0.001))
 
 
 def test_a_filter_drops_the_saturated_and_never_empties_a_pool() -> None:
