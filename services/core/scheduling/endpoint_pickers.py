@@ -36,9 +36,8 @@ def pick_endpoint(
     names = [ids[place] for place in places]
     if spare is not None and len(names) <= profile.fallbacks:
         wider = spare[0].endpoints.ids
-        if wider:
-            more = (wider[place] for place in _order(*spare, profile, points, turn))
-            names.extend([name for name in more if name not in names])
+        more = (wider[place] for place in _order(*spare, profile, points, turn))
+        names.extend([name for name in more if name not in names])
     return Choice(names[0], tuple(names[1 : profile.fallbacks + 1]))
 
 

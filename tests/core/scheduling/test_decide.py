@@ -15,9 +15,12 @@ from services.core.outcomes import Decision, DropReason, Rejected, Routed
 from services.core.policy import RoutingPolicy
 from services.core.residency import ANYWHERE, ResidencyRule
 from services.core.scheduling.decide import decide, explain, no_trials
+from services.core.scheduling.endpoint_filters import LabelSelector, Operator, Requirement
 from services.core.scheduling.prepare import prepare
-from services.core.scheduling.profile import ENDPOINTS
+from services.core.scheduling.profile import ENDPOINTS, Picker, Weighted, endpoint_profile
 from services.core.scheduling.refusals import STALE_POLICY_MESSAGE
+from services.core.scheduling.scorers.affinity import ColdSpread
+from services.core.scheduling.scorers.load import TokenLoad
 from services.core.units import Instant, seconds
 from tests.core.scheduling.fleets import (
     EU_NORTH,
@@ -33,6 +36,7 @@ from tests.core.scheduling.fleets import (
     request,
     snapshot,
 )
+from tests.core.scheduling.pods import pod
 
 NOWHERE = ResidencyRule(allow_jurisdictions=frozenset())
 SICK = HealthState.UNHEALTHY
@@ -326,3 +330,89 @@ def test_what_holds_of_any_fleet(
     if not endpoints:
         on_trial = {name for name in decision.fallbacks if by_id[name].state is HealthState.PROBATION}
         assert not on_trial or decision.explanation.panic or routing.panic_threshold
+
+
+# --- Tier 1 -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("among", [(), ["p9"]], ids=["empty", "no match"])
+def test_subsetting_no_pods_match(among: list[str]) -> None:
+    prepared = fleet(pod("p0"), pod("p1"), profile=ENDPOINTS)
+    for choose in (decide, explain):
+        decision = choose(prepared, request(), NOW, among=among)
+        assert isinstance(decision, Rejected)
+        assert decision.reason is DropReason.NO_ENDPOINTS
+        assert decision.message == "No ready endpoint can serve 'llama' right now."
+        assert decision.retry_after is not None
+    verdicts = explain(prepared, request(), NOW, among=among).explanation.verdicts
+    assert {verdict.reason for verdict in verdicts} == {DropReason.NO_ENDPOINTS}
+
+
+def test_no_backend_pods_available() -> None:
+    assert refusal(decide(fleet(profile=ENDPOINTS), request(), NOW)) is DropReason.NO_ENDPOINTS
+
+
+def test_a_subset_binds_fallbacks_and_scores_are_compared_within_it() -> None:
+    pods = [pod(f"p{n}", LoadReport(waiting=n, running=0, kv_use=0.1)) for n in range(6)]
+    prepared = fleet(*pods, profile=ENDPOINTS)
+    decision = decide(prepared, request(), NOW, among={"p3", "p5", "gone"}, tried=("p0",))
+    assert isinstance(decision, Routed)
+    assert (decision.target, decision.fallbacks) == ("p3", ("p5",))
+    told = explain(prepared, request(), NOW, among={"p3", "p5"})
+    scores = {verdict.candidate: dict(verdict.scores) for verdict in told.explanation.verdicts}
+    assert (scores["p3"]["queue"], scores["p5"]["queue"], scores["p0"]) == (1.0, 0.0, {})
+
+
+def test_when_all_of_a_subset_were_tried_the_attempts_are_exhausted() -> None:
+    prepared = fleet(pod("p0"), pod("p1"), profile=ENDPOINTS)
+    decision = decide(prepared, request(), NOW, tried=("p0", "p1"))
+    assert refusal(decision) is DropReason.ATTEMPTS_EXHAUSTED
+
+
+def test_a_filter_that_leaves_nobody_is_a_refusal_in_the_tiers_words() -> None:
+    gold = LabelSelector((Requirement("tier", Operator.IN, frozenset({"gold"})),))
+    prepared = fleet(pod("p0"), pod("p1"), profile=endpoint_profile(filters=(gold,)))
+    assert refusal(decide(prepared, request(), NOW)) is DropReason.NO_ENDPOINTS
+    noted = explain(prepared, request(), NOW).explanation.verdicts
+    assert [verdict.note for verdict in noted] == ["healthy, left out by filter labels"] * 2
+
+
+def test_own_sends_reach_the_scorers() -> None:
+    profile = endpoint_profile(scorers=(Weighted(TokenLoad(100)), Weighted(ColdSpread())))
+    prepared = fleet(pod("a"), pod("b"), profile=profile)
+    decision = decide(prepared, request(), NOW, in_flight_tokens={"a": 50})
+    assert isinstance(decision, Routed)
+    assert decision.target == "b"
+    decision = decide(prepared, request(), NOW, in_flight_tokens={"a": 50}, cold={"b": 7})
+    assert isinstance(decision, Routed)
+    assert decision.target == "a"
+
+
+def test_turns_reach_round_robin() -> None:
+    prepared = fleet(pod("a"), pod("b"), pod("c"), profile=endpoint_profile(Picker.ROUND_ROBIN))
+    decisions = [decide(prepared, request(number), NOW, turn=number) for number in range(6)]
+    assert [d.target for d in decisions if isinstance(d, Routed)] == [*"abcabc"]
+
+
+def test_with_all_metrics_old_the_least_own_requests_decide() -> None:
+    stale = [
+        pod("looks_idle", LoadReport(waiting=0, kv_use=0.0), state=HealthState.STALE),
+        pod("looks_busy", LoadReport(waiting=99, kv_use=0.99), state=HealthState.STALE),
+    ]
+    decision = decide(
+        fleet(*stale, profile=ENDPOINTS), request(), NOW, in_flight={"looks_idle": 4, "looks_busy": 1}
+    )
+    assert isinstance(decision, Routed)
+    assert (decision.target, decision.fallbacks, decision.explanation.panic) == (
+        "looks_busy",
+        ("looks_idle",),
+        True,
+    )
+
+
+def test_the_same_request_before_the_same_endpoints_goes_to_the_same_one() -> None:
+    for picker in (Picker.RANDOM, Picker.WEIGHTED_RANDOM, Picker.MAX_SCORE):
+        prepared = fleet(*(pod(f"p{n}") for n in range(9)), profile=endpoint_profile(picker))
+        first = [decide(prepared, request(number), NOW) for number in range(20)]
+        assert first == [decide(prepared, request(number), NOW) for number in range(20)]
+        assert len({d.target for d in first if isinstance(d, Routed)}) > 3

@@ -184,6 +184,7 @@ def test_a_filter_that_only_prefers_leaves_the_others_as_fallbacks() -> None:
     pods = (tiered("a", "gold", BUSY), tiered("b", "iron", FREE), tiered("c", "gold", FREE))
     pinned = Signals(session="a")
     assert pick(with_filters(SessionPin()), *pods, signals=pinned, own={"b": 1}) == Choice("a", ("c", "b"))
+    assert pick(with_filters(SessionPin()), *pods) == pick(with_filters(), *pods)
     assert pick(with_filters(SessionPin(), GOLD), *pods, signals=pinned) == Choice("a", ("c",))
     assert pick(with_filters(GOLD, SessionPin()), *pods, signals=pinned) == Choice("a", ("c",))
     assert pick(with_filters(Utilization(), SessionPin()), *pods, signals=Signals(session="c")) == Choice(

@@ -198,3 +198,10 @@ def test_clusters_on_probation_alone_are_all_there_is() -> None:
 def test_an_endpoint_is_never_on_trial() -> None:
     laid_out = plan(cluster("p", state=HealthState.PROBATION), profile=ENDPOINTS)
     assert (ids(laid_out), laid_out.trial_point) == (["p"], 0)
+
+
+def test_the_board_of_tier_1_is_made_once_of_the_members() -> None:
+    prepared = fleet(cluster("a"), cluster("b"), profile=ENDPOINTS)
+    plan = prepared.plan(MODEL, ANYWHERE, sheddable=False)
+    assert plan.board is plan.board
+    assert plan.board.endpoints.ids == ("a", "b")
