@@ -22,7 +22,9 @@ from services.core.units import NS_PER_S, Duration, Instant, after, seconds
 
 RECHECK_EVERY = seconds(1)
 """While requests wait: what changes a saturation without an event (a reading grown old) is seen within this."""
-_DISPATCHED = "Dispatched"
+_SENT = "Dispatched"
+# Enum members are looked up by name; every request meets these.
+_QUEUED, _DISPATCHED, _REVOKED = Stage.QUEUED, Stage.DISPATCHED, Stage.REVOKED
 
 Dispatched = Callable[[], None]
 Dropped = Callable[[DropReason, str, Duration | None], None]
@@ -120,12 +122,12 @@ class FlowControl:
     def ended(self, ticket: Ticket, now: Instant) -> None:
         """The request is over: answered, failed or left by its caller, waiting or sent; again changes nothing."""
         stage = ticket.stage
-        if stage is Stage.QUEUED:
+        if stage is _QUEUED:
             drop = self.controller.cancel(ticket, now)
             self._waiters.pop(ticket.sequence, None)
             if drop is not None:
                 self.left(ticket, drop.cause.value, Duration(now - ticket.enqueued_at))
-        elif stage is Stage.DISPATCHED or stage is Stage.REVOKED:
+        elif stage is _DISPATCHED or stage is _REVOKED:
             took = self.controller.completed(ticket, now)
             if took is not None:
                 self.revocation_seconds.observe(took / NS_PER_S)
@@ -208,7 +210,7 @@ class FlowControl:
                 self._gauge(ticket.pool).admitted(ticket.tokens)
                 if self._evictable(ticket):
                     self._waiters[ticket.sequence] = waiter
-                self.left(ticket, _DISPATCHED, Duration(now - ticket.enqueued_at))
+                self.left(ticket, _SENT, Duration(now - ticket.enqueued_at))
                 dispatched()
             elif isinstance(effect, Drop):
                 waited = now - ticket.enqueued_at if ticket.enqueued_at else 0

@@ -17,12 +17,14 @@ from services.core.admission.lanes import BandRow, Lane, PoolRow, Usage
 from services.core.admission.refusals import CONTENDED, MESSAGES, Cause, reason_of
 from services.core.admission.settings import FlowControlSettings
 from services.core.admission.tickets import Dispatch, Drop, Effect, Evict, Stage, Ticket
-from services.core.admission.usage_limits import Rung
+from services.core.admission.usage_limits import Rung, StaticLimit
 from services.core.outcomes import DropReason
 from services.core.units import Duration, Instant, after, seconds
 
 LANE_IDLE = seconds(600)
 """A priority that nobody has used for so long is forgotten with its counts (the field's band collection)."""
+# Enum members are looked up by name; every request meets these.
+_QUEUED, _DISPATCHED = Stage.QUEUED, Stage.DISPATCHED
 
 
 class FlowController:
@@ -31,6 +33,7 @@ class FlowController:
     def __init__(self, settings: FlowControlSettings) -> None:
         self._settings = settings
         self._limit = settings.usage_limit
+        self._ceiling = self._limit.threshold if isinstance(self._limit, StaticLimit) else None
         self._bands: dict[int, BandRow] = {}
         self._pools: dict[str, PoolRow] = {}
         self._deadlines = OrderedQueue(by_deadline)
@@ -70,7 +73,7 @@ class FlowController:
             saturation is None
             or self._closing
             or ticket.deadline <= now
-            or saturation >= self._limit.ceiling(band.rung, saturation)
+            or saturation >= (self._ceiling or self._limit.ceiling(band.rung, saturation))
             or (pool.waiting and pool.waits_at_or_above(ticket.priority))
         ):
             return False
@@ -148,7 +151,7 @@ class FlowController:
 
         A second call, and one for a request that was never dispatched, change nothing.
         """
-        if ticket.stage is not Stage.DISPATCHED and ticket.stage is not Stage.REVOKED:
+        if ticket.stage is not _DISPATCHED and ticket.stage is not Stage.REVOKED:
             return None
         ticket.stage = Stage.ENDED
         if ticket.priority >= 0:
@@ -157,7 +160,7 @@ class FlowController:
 
     def cancel(self, ticket: Ticket, now: Instant) -> Drop | None:
         """The caller of a waiting request is gone; None if it does not wait."""
-        return self._drop(ticket, Cause.GONE, now) if ticket.stage is Stage.QUEUED else None
+        return self._drop(ticket, Cause.GONE, now) if ticket.stage is _QUEUED else None
 
     def tick(self, now: Instant) -> list[Effect]:
         """Let time act on what waits, whatever its pool's saturation: `advance` each waiting pool afterwards."""
@@ -211,8 +214,8 @@ class FlowController:
         return lane.turns % period == 0
 
     def _dispatch(self, pool: PoolRow, lane: Lane, ticket: Ticket, now: Instant) -> None:
-        waited = ticket.stage is Stage.QUEUED
-        ticket.stage = Stage.DISPATCHED
+        waited = ticket.stage is _QUEUED
+        ticket.stage = _DISPATCHED
         if waited:
             lane.queue.served(ticket)
             self._unqueue(pool, lane, ticket)
@@ -224,7 +227,7 @@ class FlowController:
 
     def _drop(self, ticket: Ticket, cause: Cause, now: Instant) -> Drop:
         pool, lane = self._row(ticket)
-        waited = ticket.stage is Stage.QUEUED
+        waited = ticket.stage is _QUEUED
         ticket.stage = Stage.ENDED
         if waited:
             lane.queue.left(ticket)
@@ -236,7 +239,7 @@ class FlowController:
         )
 
     def _enqueue(self, pool: PoolRow, lane: Lane, ticket: Ticket, now: Instant) -> None:
-        ticket.stage = Stage.QUEUED
+        ticket.stage = _QUEUED
         ticket.enqueued_at = now
         lane.used_at = now
         lane.queue.push(ticket)

@@ -13,6 +13,7 @@ from services.core.admission.tickets import Stage, Ticket
 SWEEP_FROM = 16
 """Below this many dead entries a sweep costs more than it frees."""
 
+_QUEUED = Stage.QUEUED
 Key = Callable[[Ticket], int]
 
 
@@ -52,7 +53,7 @@ class OrderedQueue:
     def first(self) -> Ticket | None:
         """Return the first that waits, leaving it in place."""
         heap = self._heap
-        while heap and heap[0][2].stage is not Stage.QUEUED:
+        while heap and heap[0][2].stage is not _QUEUED:
             heapq.heappop(heap)
         return heap[0][2] if heap else None
 
@@ -60,5 +61,5 @@ class OrderedQueue:
         """A ticket of this queue no longer waits; its stage says so already."""
         self._live -= 1
         if len(self._heap) > 2 * self._live + SWEEP_FROM:
-            self._heap = [entry for entry in self._heap if entry[2].stage is Stage.QUEUED]
+            self._heap = [entry for entry in self._heap if entry[2].stage is _QUEUED]
             heapq.heapify(self._heap)

@@ -1,6 +1,6 @@
 """Tickets and instants as the admission tests write them."""
 
-from services.core.admission.tickets import Stage, Ticket
+from services.core.admission.tickets import Drop, Effect, Stage, Ticket
 from services.core.units import NS_PER_S, Duration, Instant
 
 START = Instant(1_000 * NS_PER_S)
@@ -42,3 +42,12 @@ def queued(sequence: int, name: str = "r", **fields: object) -> Ticket:
     made.stage = Stage.QUEUED
     made.deadline = at(60) if made.ttl is None else Instant(made.received_at + made.ttl)
     return made
+
+
+def shown(effects: list[Effect]) -> list[str]:
+    """Effects as `verb name` lines."""
+    return [
+        f"{type(effect).__name__.lower()} {effect.ticket.request_id}"
+        + (f" {effect.cause.name}" if isinstance(effect, Drop) else "")
+        for effect in effects
+    ]
