@@ -23,16 +23,20 @@ from services.adapters.ports import BusPublisher, BusReader, Clock, Ids, Publish
 from services.adapters.system.clock import SystemClock
 from services.adapters.system.file_lease import FileLease
 from services.adapters.system.ids import SystemIds
+from services.adapters.telemetry.cardinality import CappedLabel
 from services.adapters.telemetry.prometheus import CONTENT_TYPE, MetricsPage
+from services.adapters.telemetry.tracing import Tracing, otlp
 from services.core.admission.detectors import UtilizationDetector
-from services.core.models.objectives import ObjectiveTable
 from services.core.pods.table import Pod, PodTable
 from services.core.units import ms
 from services.endpoint_picker.assembly_discovery import Sources, build_lease, build_sources
 from services.endpoint_picker.counters import Counters, picker_values
+from services.endpoint_picker.declared import Declared
+from services.endpoint_picker.doors.ext_proc import ProcessorService
 from services.endpoint_picker.doors.grpc import PickerService
 from services.endpoint_picker.doors.http import HttpDoor
 from services.endpoint_picker.entry import Entry
+from services.endpoint_picker.field_metrics import FieldMetrics, pool_values
 from services.endpoint_picker.flow_control import FlowControl
 from services.endpoint_picker.intake import Reception
 from services.endpoint_picker.lifecycle import Lifecycle
@@ -42,9 +46,10 @@ from services.endpoint_picker.pick import LocalScheduler
 from services.endpoint_picker.process import Bus, Doors, EndpointPicker
 from services.endpoint_picker.publish import Publisher
 from services.endpoint_picker.saturation import PoolGauge
-from services.endpoint_picker.settings import Accept, LeaseKind, PickerSettings
+from services.endpoint_picker.settings import Accept, ExtProc, LeaseKind, PickerSettings
 from services.endpoint_picker.telling import Telling
 from services.wire.config.settings_source import SettingsError
+from services.wire.ext_proc.events import StreamRules
 from services.wire.http1.limits import RequestLimits
 
 
@@ -85,13 +90,16 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     )
     pool = UpstreamPool()
     timeouts = ExchangeTimeouts(settings.http.first_byte_ms, settings.http.idle_ms, settings.http.total_ms)
-    reception = Reception(ids, ObjectiveTable(), reads_prompts=False)
-    models = LiveModels(settings.pool_models)
+    reception = Reception(ids, reads_prompts=False)
+    models = LiveModels(settings.pool_models, settings.default_pool)
     detector = UtilizationDetector()
     flow = FlowControl(None, lambda pool: PoolGauge(table, pool, detector), clock)
-    life = Lifecycle(scheduler, models, flow, Telling(counters), clock)
+    telling = Telling(counters, FieldMetrics(models=CappedLabel(models.names())), _tracing(settings))
+    declared = Declared(settings.objectives, models)
+    life = Lifecycle(scheduler, declared, flow, telling, clock)
     http = HttpDoor(entry, reception, life, observer, pool, clock, timeouts)
     grpc = PickerService(entry, life, observer, clock, ids)
+    ext_proc = ProcessorService(entry, reception, life, clock, _stream_rules(settings.ext_proc))
     options = ServerOptions(limits=RequestLimits(body_bytes=settings.http.body_max_bytes))
     sources = build_sources(
         ((pool.name, pool.discovery) for pool in settings.pools),
@@ -101,17 +109,50 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
         lambda: counters.publishing,
     )
     bus = _bus(settings, shared, table, clock, ids, counters, sources)
+    pools = [pool.name for pool in settings.pools]
     page = MetricsPage(
-        [picker_values(counters, table, settings.pool_specs, bus.sender if bus is not None else None)]
+        [
+            picker_values(counters, table, settings.pool_specs, bus.sender if bus is not None else None),
+            telling.metrics.values,
+            pool_values(table, pools),
+        ]
     )
     doors = Doors(
         http,
         HttpServer(http.handle, options, refuse=http.refuse_malformed, screen=http.screen),
         grpc,
-        GrpcServer(Listen(settings.grpc.host, settings.grpc.port, settings.insecure_bind), [grpc.door()]),
+        ext_proc,
+        GrpcServer(
+            Listen(settings.grpc.host, settings.grpc.port, settings.insecure_bind),
+            [grpc.door(), ext_proc.door()],
+        ),
+        _health(settings, ext_proc),
         PageServer(b"/metrics", CONTENT_TYPE, page.render),
     )
-    return EndpointPicker(settings, doors, observer, sources, pool, source, clock, bus)
+    return EndpointPicker(settings, doors, life, observer, sources, pool, source, clock, bus)
+
+
+def _stream_rules(wanted: ExtProc) -> StreamRules:
+    return StreamRules(
+        wanted.body_max_bytes,
+        ms(wanted.body_wait_ms),
+        wanted.endpoints_max,
+        wanted.scores,
+        wanted.conformance,
+    )
+
+
+def _health(settings: PickerSettings, ext_proc: ProcessorService) -> GrpcServer | None:
+    """Return a server of gRPC health alone, if it is to have a port of its own."""
+    if settings.health is None:
+        return None
+    listen = Listen(settings.health.host, settings.health.port, settings.insecure_bind)
+    return GrpcServer(listen, [], ext_proc.door().health_names)
+
+
+def _tracing(settings: PickerSettings) -> Tracing | None:
+    wanted = settings.tracing
+    return None if wanted is None else otlp(wanted.url, "gir-endpoint-picker", wanted.ratio)
 
 
 def _table(settings: PickerSettings, clock: Clock) -> PodTable:

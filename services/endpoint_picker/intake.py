@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from services.core.inference import InferenceRequest, RequestId
-from services.core.models.objectives import ObjectiveTable
 from services.core.prefix.blocks import Prompt
 from services.endpoint_picker.entry import EntryRefusedError, direct_request, request_of
 from services.wire.hand_off import HandOff
@@ -54,10 +53,9 @@ class Intake:
 
 @dataclass(slots=True)
 class Reception:
-    """Makes intakes. `objectives` may be replaced while running; `reads_prompts`: whether anybody needs them."""
+    """Makes intakes. `reads_prompts`: whether anybody needs prompts."""
 
     ids: RequestIds
-    objectives: ObjectiveTable
     reads_prompts: bool = True
 
     def read(
@@ -75,7 +73,6 @@ class Reception:
         if hand_off is None:
             plain = direct_request(self.ids.request_id(), read.model)
             controls = read_pick_controls(header)
-            priority = self.objectives.priority(controls.objective)
             flow, session = controls.fairness_id, controls.session
         elif read.model != hand_off.model:
             raise EntryRefusedError(
@@ -84,13 +81,13 @@ class Reception:
             )
         else:
             plain, controls = request_of(hand_off), NO_PICK_CONTROLS
-            priority, flow, session = hand_off.priority, hand_off.tenant, hand_off.session
+            flow, session = hand_off.tenant, hand_off.session
         inference = InferenceRequest(
             plain.request_id,
             plain.tenant,
             read.model,
             plain.residency,
-            priority=priority,
+            priority=plain.priority,
             prompt_tokens=read.prompt_tokens,
             max_output_tokens=read.max_output_tokens,
             stream=read.stream,

@@ -17,9 +17,9 @@ from services.core.pods.table import Pod
 from services.core.prefix.blocks import Prompt
 from services.core.scheduling.signals import Signals
 from services.core.units import Duration, Instant
+from services.endpoint_picker.declared import Declared
 from services.endpoint_picker.flow_control import FlowControl
 from services.endpoint_picker.intake import Intake
-from services.endpoint_picker.models import LiveModels
 from services.endpoint_picker.outcomes import Outcome
 from services.endpoint_picker.pick import LocalScheduler, Pick
 from services.endpoint_picker.sessions import SessionTable, pod_of_token
@@ -100,7 +100,7 @@ class Lifecycle:
     """Takes requests in and sees them end. `running` counts those between `start` and `end`."""
 
     scheduler: LocalScheduler
-    models: LiveModels
+    declared: Declared
     flow: FlowControl
     telling: Telling
     clock: Clock
@@ -114,11 +114,14 @@ class Lifecycle:
         self.running += 1
         inference = intake.inference
         draw_by = inference.session or inference.request_id
-        resolved = self.models.resolve(inference.model, draw_by, intake.controls.model_rewrite)
+        resolved = self.declared.models.resolve(inference.model, draw_by, intake.controls.model_rewrite)
         if isinstance(resolved, ModelFault):
             self._drop(request, _not_found(intake))
             return request
         request.resolved = resolved
+        if intake.controls.objective is not None:
+            priority = self.declared.priority(resolved.pool, intake.controls.objective)
+            intake = request.intake = replace(intake, inference=replace(inference, priority=priority))
         request.told = self.telling.begin(intake, resolved, request.started_at)
         if self.prefixes is not None and intake.prompt is not None:
             model = resolved.adapter or resolved.target_model

@@ -21,10 +21,12 @@ from services.adapters.ports import (
     PublisherLease,
 )
 from services.adapters.system.tasks import TaskScope
-from services.core.units import NS_PER_MS, Duration, ms, seconds
+from services.core.units import NS_PER_MS, NS_PER_S, Duration, ms, seconds
 from services.endpoint_picker.assembly_discovery import Sources
+from services.endpoint_picker.doors.ext_proc import ProcessorService
 from services.endpoint_picker.doors.grpc import PickerService
 from services.endpoint_picker.doors.http import HttpDoor
+from services.endpoint_picker.lifecycle import Lifecycle
 from services.endpoint_picker.observe import Observer
 from services.endpoint_picker.publish import Publisher
 from services.endpoint_picker.settings import PickerSettings
@@ -59,7 +61,9 @@ class Doors:
     http: HttpDoor
     http_server: HttpServer
     grpc: PickerService
+    ext_proc: ProcessorService
     grpc_server: GrpcServer
+    health_server: GrpcServer | None
     metrics_server: PageServer
 
 
@@ -69,6 +73,7 @@ class EndpointPicker:
 
     settings: PickerSettings
     doors: Doors
+    life: Lifecycle
     observer: Observer
     sources: Sources
     pool: UpstreamPool
@@ -77,6 +82,7 @@ class EndpointPicker:
     bus: Bus | None
     http_port: int = 0
     grpc_port: int = 0
+    health_port: int = 0
     metrics_port: int = 0
     failure: asyncio.Future[None] | None = None
     _told_ready: bool = False
@@ -94,6 +100,9 @@ class EndpointPicker:
             self.http_port = await doors.http_server.listen(settings.http.host, settings.http.port)
             await doors.grpc_server.start()
             self.grpc_port = doors.grpc_server.port
+            if doors.health_server is not None:
+                await doors.health_server.start()
+                self.health_port = doors.health_server.port
             self.metrics_port = await doors.metrics_server.listen(
                 settings.metrics.host, settings.metrics.port
             )
@@ -103,6 +112,9 @@ class EndpointPicker:
         self.observer.start(self._tasks)
         for pool, source in self.sources.endpoints.items():
             self._tasks.spawn(self.observer.follow(pool, source), f"discover {pool}")
+        for place, objects in enumerate(self.sources.objects):
+            self._tasks.spawn(self.life.declared.follow(place, objects), f"objects {place}")
+        self.life.flow.start()
         self._tasks.spawn(self._pulse(), "pulse")
         if self.bus is not None:
             await self.bus.sender.start()
@@ -113,6 +125,7 @@ class EndpointPicker:
     def drain(self) -> None:
         """Refuse new requests with `x-gir-drained` and say so in reports; running requests go on."""
         self.doors.http.entry.draining = True
+        self.life.flow.drain()
         if self.bus is not None:
             self.bus.publisher.draining = True
 
@@ -124,11 +137,23 @@ class EndpointPicker:
             announced = Duration(min(DRAIN_HEARD, ms(left_ms)))
             await self.clock.sleep(announced)
             left_ms -= announced // NS_PER_MS
-        finished = await self.doors.http_server.drain(left_ms)
+        finished = await self._finished(left_ms)
         if not finished:
             _LOG.warning("cluster %s: requests were cut at the end of the drain time", self.settings.cluster)
+        self.life.flow.shut_down(self.clock.now())
         await self.doors.grpc_server.stop(GRPC_GRACE)
+        await self.doors.ext_proc.finished()
         await self._end()
+
+    async def _finished(self, left_ms: int) -> bool:
+        """Wait until HTTP requests and ext_proc streams have ended, or the time is over."""
+        try:
+            async with asyncio.timeout(left_ms * NS_PER_MS / NS_PER_S):
+                await self.doors.ext_proc.finished()
+        except TimeoutError:
+            await self.doors.http_server.drain(0)
+            return False
+        return await self.doors.http_server.drain(left_ms)
 
     async def abort(self) -> None:
         """End at once, as if the process were killed: nothing is said, every socket is cut."""
@@ -141,10 +166,11 @@ class EndpointPicker:
     def black_hole(self, on: bool) -> None:
         """Answer nothing and say nothing while every socket stays open; or come back as if nothing had been."""
         self.doors.http.black_hole(on)
-        if on:
-            self.doors.grpc.light.clear()
-        else:
-            self.doors.grpc.light.set()
+        for light in (self.doors.grpc.light, self.doors.ext_proc.light):
+            if on:
+                light.clear()
+            else:
+                light.set()
         self.observer.frozen = on
         if self.bus is not None:
             self.bus.publisher.frozen = on
@@ -152,10 +178,14 @@ class EndpointPicker:
     @property
     def ready(self) -> bool:
         """Whether at least one endpoint is ready."""
-        return self.doors.http.life.scheduler.ready
+        return self.life.scheduler.ready
 
     async def _end(self) -> None:
         await self._tasks.close()
+        if self.doors.health_server is not None:
+            await self.doors.health_server.stop(ms(0))
+        if self.life.telling.tracing is not None:
+            await asyncio.to_thread(self.life.telling.tracing.close)
         await self.doors.metrics_server.close()
         await self.pool.close()
         await self.source.close()
@@ -173,6 +203,9 @@ class EndpointPicker:
                 now = self.clock.now()
                 self.observer.apply(self.observer.table.tick(now))
                 self.doors.grpc.expire(now)
+                self.doors.ext_proc.expire(now)
+                self.life.declared.models.learn(self.observer.table)
+                self.life.flow.refresh(now)
                 await self._tell_readiness()
 
     async def _tell_readiness(self) -> None:
@@ -180,7 +213,12 @@ class EndpointPicker:
         ready = self.ready and not self.doors.http.entry.draining
         if ready is not self._told_ready:
             self._told_ready = ready
-            await self.doors.grpc_server.set_ready(ready=ready)
+            for server in self._grpc_servers():
+                await server.set_ready(ready=ready)
+
+    def _grpc_servers(self) -> list[GrpcServer]:
+        doors = self.doors
+        return [server for server in (doors.grpc_server, doors.health_server) if server is not None]
 
     def _task_failed(self, name: str, failure: BaseException) -> None:
         _LOG.critical("cluster %s: %s ended", self.settings.cluster, name, exc_info=failure)

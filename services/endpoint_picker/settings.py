@@ -11,12 +11,13 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from services.core.inference import ModelName
-from services.core.locality import ClusterId, Jurisdiction, Locality, Region, check_jurisdiction, check_name
+from services.core.locality import ClusterId, Jurisdiction, Locality, Region, check_jurisdiction
 from services.core.models.routing import PoolModels, ServedModel
 from services.core.pods.report import PoolSpec
 from services.core.units import ms
-from services.endpoint_picker.addresses import join, normal_path, split
-from services.endpoint_picker.discovery_settings import Discovery, KubernetesAccess, StaticDiscovery
+from services.endpoint_picker.addresses import normal_path
+from services.endpoint_picker.discovery_settings import KubernetesAccess
+from services.endpoint_picker.pool_settings import Name, PoolSettings
 from services.wire.config.field_types import bootstrap_servers
 from services.wire.config.listeners import Listener, MetricsDoor, Port, check_loopback
 from services.wire.config.settings_source import Settings
@@ -24,8 +25,6 @@ from services.wire.config.settings_source import Settings
 MAX_REPORTED = 128
 """Pools times models of one cluster: with the longest names a report of these fits into 64 KiB."""
 
-Name = Annotated[str, AfterValidator(lambda value: check_name(value, "name"))]
-PodId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
 
 
@@ -61,59 +60,37 @@ class HttpDoor(Listener):
 
 
 class GrpcDoor(Listener):
-    """LocalPicker and gRPC health."""
+    """LocalPicker, ext_proc and gRPC health."""
 
     port: Port = 9002
 
 
-class EndpointSettings(Settings):
-    """One pod: `address` is `host:port`, or a host with `port` beside it; an IPv6 host may come without brackets.
+class HealthDoor(Listener):
+    """gRPC health alone, for probes that look for it on a port of its own (the field's is 9003)."""
 
-    `capacity_requests`, `capacity_tokens_per_s`: what the pod can carry; engines do not publish it, and a pool
-    with an undeclared pod reports its capacity as unknown.
+    port: Port = 9003
+
+
+class ExtProc(Settings):
+    """How the endpoint picker protocol is spoken; see `wire/ext_proc/events`.
+
+    `endpoints_max` above 1 also names fallbacks, which Envoy's ORIGINAL_DST cannot read. Whether there is a response
+    phase (token counts, the client's model name put back, at twice the cost) is the gateway's to configure.
+    `conformance` honours the test headers of the conformance suites; never in production.
     """
 
-    id: PodId
-    address: str
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    draining: bool = False
-    capacity_requests: Annotated[int, Field(ge=1)] | None = None
-    capacity_tokens_per_s: Annotated[float, Field(gt=0)] | None = None
-
-    @model_validator(mode="after")
-    def _normalise(self) -> Self:
-        address = split_or_join(self.address, self.port)
-        object.__setattr__(self, "address", address)
-        return self
+    endpoints_max: Annotated[int, Field(ge=1, le=8)] = 1
+    body_max_bytes: Annotated[int, Field(ge=1024, le=256 << 20)] = 16 << 20
+    body_wait_ms: Milliseconds = 30_000
+    scores: bool = False
+    conformance: bool = False
 
 
-def split_or_join(address: str, port: int | None) -> str:
-    """Return the one spelling of an address."""
-    if port is not None:
-        return join(address, port)
-    split(address)
-    return address
+class Tracing(Settings):
+    """Spans by OTLP to `url`, e.g. `http://127.0.0.1:4318/v1/traces`; `ratio` of requests without a trace of their own."""
 
-
-class PoolSettings(Settings):
-    """Pods that serve the same models."""
-
-    name: Name
-    models: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=256)], ...], Field(min_length=1)]
-    tier: Annotated[str, Field(max_length=64)] = ""
-    engine: str = "vllm"
-    """What its pods run; `auto` tells it by their metrics, and a pod's own label goes before either."""
-    discovery: Discovery = StaticDiscovery()
-    endpoints: tuple[EndpointSettings, ...] = ()
-    """The pods of a static pool; other sources bring their own."""
-    start_takes_ms: Annotated[int, Field(ge=1, le=86_400_000)] | None = None
-    """How long a pod takes from its appearance until it serves; used until starts have been measured."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if self.endpoints and self.discovery.kind != "static":
-            raise ValueError(f"endpoints: only with discovery of kind static, not {self.discovery.kind}")
-        return self
+    url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+    ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
 
 
 class ScrapeSettings(Settings):
@@ -145,6 +122,14 @@ class PickerSettings(Settings):
     scrape: ScrapeSettings = ScrapeSettings()
     http: HttpDoor = HttpDoor()
     grpc: GrpcDoor = GrpcDoor()
+    health: HealthDoor | None = None
+    """gRPC health on a port of its own too; the gRPC door always answers it."""
+    ext_proc: ExtProc = ExtProc()
+    default_pool: str | None = None
+    """The pool that takes requests whose model no pool serves; without it they are 404."""
+    objectives: dict[str, Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]] = Field(default_factory=dict)
+    """Priority by objective; below 0 a request may be shed first. Kubernetes adds its InferenceObjectives."""
+    tracing: Tracing | None = None
     metrics: MetricsDoor = MetricsDoor()
     kafka: Kafka = Kafka()
     hand_off_keys: Path | None = None
@@ -167,13 +152,16 @@ class PickerSettings(Settings):
                 raise ValueError(f"{what} {twice[0]!r} is declared twice")
         if sum(len(pool.models) for pool in self.pools) > MAX_REPORTED:
             raise ValueError(f"pools times models must not exceed {MAX_REPORTED}")
-        served = [model for pool in self.pools for model in pool.models]
+        served = [name for pool in self.pools for name in pool.names]
         if len(set(served)) != len(served):
             raise ValueError("a model is served by more than one pool; one name must lead to one pool")
+        if self.default_pool is not None and self.default_pool not in [pool.name for pool in self.pools]:
+            raise ValueError(f"default_pool {self.default_pool!r} is none of the pools")
         if self.lease is LeaseKind.FILE and self.lease_file is None:
             raise ValueError("lease: file needs lease_file")
         if not self.insecure_bind:
-            check_loopback((self.http, self.grpc, self.metrics))
+            health = () if self.health is None else (self.health,)
+            check_loopback((self.http, self.grpc, self.metrics, *health))
         return self
 
     @property
@@ -190,7 +178,17 @@ class PickerSettings(Settings):
     def pool_models(self) -> tuple[PoolModels, ...]:
         """What the pools are declared to serve."""
         return tuple(
-            PoolModels(pool.name, tuple(ServedModel(ModelName(model)) for model in pool.models))
+            PoolModels(
+                pool.name,
+                tuple(
+                    ServedModel(
+                        ModelName(model.name),
+                        tuple(ModelName(name) for name in model.aliases),
+                        tuple(ModelName(name) for name in model.adapters),
+                    )
+                    for model in pool.models
+                ),
+            )
             for pool in self.pools
         )
 
@@ -200,7 +198,7 @@ class PickerSettings(Settings):
         return tuple(
             PoolSpec(
                 pool.name,
-                tuple(ModelName(model) for model in pool.models),
+                tuple(ModelName(model.name) for model in pool.models),
                 pool.tier,
                 None if pool.start_takes_ms is None else ms(pool.start_takes_ms),
             )

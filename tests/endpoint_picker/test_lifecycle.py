@@ -17,6 +17,7 @@ from services.core.prefix.blocks import Prompt
 from services.core.residency import ANYWHERE
 from services.core.units import Instant
 from services.endpoint_picker.counters import Counters
+from services.endpoint_picker.declared import Declared
 from services.endpoint_picker.flow_control import FlowControl
 from services.endpoint_picker.intake import Intake
 from services.endpoint_picker.lifecycle import Dropped, Lifecycle, Matched, Running
@@ -88,7 +89,7 @@ def life(pods: int = 2, flow: FlowControlSettings | None = None, *, even: bool =
         flow, lambda pool: PoolGauge(table, pool, ConcurrencyDetector(max_concurrency=1)), clock
     )
     models = LiveModels((PoolModels("pool", (ServedModel(MODEL),)),))
-    return Lifecycle(scheduler, models, control, Telling(counters), clock)
+    return Lifecycle(scheduler, Declared({"gold": 3}, models), control, Telling(counters), clock)
 
 
 def intake(
@@ -148,7 +149,9 @@ def test_f028_an_unknown_model_is_not_found_and_takes_no_place() -> None:
 
 def test_a_rewritten_request_goes_out_under_its_target() -> None:
     found, heard = life(), Heard()
-    found.models.rewrite([Rewrite("canary", "pool", 0, (RewriteRule((MODEL,), (Target(CANARY, 1),)),))])
+    found.declared.models.rewrite(
+        [Rewrite("canary", "pool", 0, (RewriteRule((MODEL,), (Target(CANARY, 1),)),))]
+    )
     found.start(intake(body=b'{"model": "m", "n": 1}'), heard)
     assert heard.picks[0][1] == b'{"model": "m-2", "n": 1}'
     assert found.telling.metrics.rewrites == {("canary", "m", "m-2"): 1}
@@ -237,3 +240,9 @@ def test_what_is_told_of_an_answer() -> None:
     assert (row.requests, sum(row.seconds.counts), row.input_tokens.total) == (2, 1, 10)
     assert row.errors == {"Internal": 1}
     assert found.telling.metrics.running == {"m": 0}
+
+
+def test_an_objective_is_the_requests_priority() -> None:
+    found, heard = life(), Heard()
+    found.start(intake(controls=PickControls(objective="gold")), heard)
+    assert heard.picks[0][0].request.priority == 3

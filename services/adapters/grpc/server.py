@@ -57,10 +57,12 @@ class Door:
 class GrpcServer:
     """One listening server; `start` once, `stop` once."""
 
-    def __init__(self, listen: Listen, doors: Sequence[Door]) -> None:
+    def __init__(self, listen: Listen, doors: Sequence[Door], health_names: Sequence[str] = ()) -> None:
+        """`health_names`: names that health checks may ask for beside those of doors."""
         self._listen = listen
         self._health = health.aio.HealthServicer()
-        self._ready_names = (READINESS, OVERALL, *[name for door in doors for name in door.health_names])
+        of_doors = [name for door in doors for name in door.health_names]
+        self._ready_names = (READINESS, OVERALL, *of_doors, *health_names)
         # gRPC knows one bound for all services of a port.
         message_bytes_max = max([MAX_MESSAGE_BYTES, *[door.message_bytes_max for door in doors]])
         self._server = grpc.aio.server(
@@ -103,6 +105,9 @@ class GrpcServer:
             await self._health.set(name, SERVING if ready else NOT_SERVING)
 
     async def stop(self, grace: Duration) -> None:
-        """Turn unready, refuse new calls, let running ones finish for `grace`, then cancel them."""
-        await self._health.enter_graceful_shutdown()
+        """Turn unready, refuse new calls, let running ones finish for `grace`, then cancel them.
+
+        It stays alive to the last: an orchestrator that reads otherwise would kill what is still finishing.
+        """
+        await self.set_ready(ready=False)
         await self._server.stop(grace / NS_PER_S)

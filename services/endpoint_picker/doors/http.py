@@ -180,7 +180,7 @@ class HttpDoor:
         except EntryRefusedError as error:
             self.refuse(responder, error.reason, error.message)
             return
-        models = list(self.life.models.names())
+        models = list(self.life.declared.models.names())
         responder.respond(200, ((b"content-type", b"application/json"),), model_list(models))
 
     # ForwardOwner
