@@ -135,6 +135,9 @@ def _ext_proc(gateway: Gateway) -> Document:
         grpc_service={"envoy_grpc": {"cluster_name": _picker(gateway)}},
         failure_mode_allow=gateway.fail_open,
         message_timeout=f"{gateway.message_timeout_s:g}s",
+        # Streamed bodies would otherwise reach pods in chunks. Not with responses: Envoy 1.40 then never ends the
+        # answer to a request without body.
+        allow_content_length_header=not gateway.responses,
         processing_mode={
             "request_header_mode": "SEND",
             "request_body_mode": gateway.body.value,

@@ -8,7 +8,6 @@ from typing import Final
 
 from services.wire.ext_proc.events import (
     CHUNK_BYTES_MAX,
-    NO_MUTATION,
     AnswerResponseBody,
     AnswerResponseHeaders,
     AnswerResponseTrailers,
@@ -21,7 +20,6 @@ from services.wire.ext_proc.events import (
     Mutation,
     ResponseBody,
     ResponseHeaders,
-    Responses,
     Served,
     StreamResponseBody,
     StreamRules,
@@ -46,7 +44,7 @@ class Watch:
 
     __slots__ = ("_back", "_mode", "_observer", "_rules", "_status", "begun")
 
-    def __init__(self, rules: StreamRules, mode: BodyMode, back: tuple[str, str] | None) -> None:
+    def __init__(self, rules: StreamRules, mode: BodyMode, back: tuple[str, str] | None = None) -> None:
         self._rules = rules
         self._mode = mode
         self._back = None if back is None else ModelBack(*back)
@@ -91,7 +89,7 @@ class Watch:
         return effects
 
     def closed(self) -> list[Effect]:
-        """The stream ended first. A data plane that sends no bodies ends it long before the answer ends."""
+        """The stream ended first: the answer broke off, or the data plane sends none of it, or no body."""
         if self._mode is not BodyMode.NONE:
             return [self._finished(complete=False)]
         return [self._finished()] if self.begun else [End()]
@@ -106,8 +104,6 @@ class Watch:
                 kind = media_type(value)
             elif name == b"content-encoding":
                 coding = value.strip().lower()
-        if self._rules.responses is Responses.SKIP:
-            return NO_MUTATION
         lines: Headers = (_WENT_THROUGH,)
         if served is not None and self._rules.conformance:
             lines = (*lines, (_TEST_SERVED, served.encode()))

@@ -32,32 +32,23 @@ class BodyMode(enum.Enum):
     GRPC = 5
 
 
-class Responses(enum.Enum):
-    """What the picker does with the response phase.
-
-    skip: it takes no part, and a stream whose answer's body would be sent here is closed in good order after the
-    request phase; when and how the request ends is then unknown. observe: it reads status and usage, and writes
-    the client's model name back.
-    """
-
-    SKIP = "skip"
-    OBSERVE = "observe"
-
-
 @dataclass(frozen=True, slots=True)
 class StreamRules:
     """Limits and choices of every stream.
 
     body_bytes_max: request bodies, as sent and decoded, above it are 413. body_wait: a body that has not ended
-    this long after its head is 408. responses: skipping costs half as much. endpoints_max: the primary and how
-    many fallbacks are told; one by default, because Envoy's ORIGINAL_DST clusters, by which several gateways
-    follow the decision, cannot read a list and answer 503. scores: tell the data plane each endpoint's score.
-    conformance: honour the test headers of the conformance suites.
+    this long after its head is 408. endpoints_max: the primary and how many fallbacks are told; one by default,
+    because Envoy's ORIGINAL_DST clusters, by which several gateways follow the decision, cannot read a list and
+    answer 503. scores: tell the data plane each endpoint's score. conformance: honour the test headers of the
+    conformance suites.
+
+    Whether there is a response phase is the gateway's to configure. Envoy ignores a `mode_override` where bodies
+    are full duplex, and a stream that is closed after the request phase loses answers that are fast: what is on
+    its way here is gone from Envoy.
     """
 
     body_bytes_max: int = 16 << 20
     body_wait: Duration = field(default_factory=lambda: seconds(30))
-    responses: Responses = Responses.SKIP
     endpoints_max: int = 1
     scores: bool = False
     conformance: bool = False

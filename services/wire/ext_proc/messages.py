@@ -108,14 +108,9 @@ def _message(effect: events.ToDataPlane) -> Any:
         case events.StreamRequestBody():
             return wire.ProcessingResponse(request_body=_streamed(effect.data, effect.end_of_stream))
         case events.AnswerRequestHeaders():
+            response = wire.HeadersResponse(response=_common(effect.mutation, effect.destination))
             return _decided(
-                wire.ProcessingResponse(
-                    request_headers=wire.HeadersResponse(
-                        response=_common(effect.mutation, effect.destination)
-                    )
-                ),
-                effect.destination,
-                effect.scores,
+                wire.ProcessingResponse(request_headers=response), effect.destination, effect.scores
             )
         case events.StreamResponseBody():
             return wire.ProcessingResponse(response_body=_streamed(effect.data, effect.end_of_stream))

@@ -33,7 +33,6 @@ from services.wire.ext_proc.events import (
     RequestTrailers,
     ResponseBody,
     ResponseHeaders,
-    Responses,
     ResponseTrailers,
     Screen,
     StreamRequestBody,
@@ -133,14 +132,7 @@ class Session:
         self.phase = Phase.DECIDED
         effects = self._let_go(decision)
         self._pieces = []
-        if self._rules.responses is Responses.OBSERVE:
-            self._watch = Watch(self._rules, self._modes.response_body, decision.back)
-        elif self._modes.response_body is BodyMode.NONE:
-            # The data plane ends the stream itself, after the answer's head if it sends that.
-            self._watch = Watch(self._rules, BodyMode.NONE, None)
-        else:
-            self.phase = Phase.ENDED
-            effects.append(End())
+        self._watch = Watch(self._rules, self._modes.response_body, decision.back)
         return effects
 
     def refused(self, answer: ErrorAnswer, now: Instant) -> list[Effect]:
@@ -232,7 +224,8 @@ class Session:
         remove = [name for name, _ in self._headers if is_control(name)]
         scores = decision.scores if self._rules.scores else ()
         if not self._pieces:
-            return [AnswerRequestHeaders(Mutation(decision.headers, tuple(remove)), destination, scores)]
+            mutation = Mutation(decision.headers, tuple(remove))
+            return [AnswerRequestHeaders(mutation, destination, scores)]
         body = self._pieces[0] if decision.body is None else decision.body
         if decision.body is not None and self._codings:
             remove.append(_CODING)
@@ -259,7 +252,7 @@ class Session:
         watch = self._watch
         if watch is None:
             # Something between client and picker answered before the decision: not ours to judge.
-            watch = self._watch = Watch(self._rules, self._modes.response_body, None)
+            watch = self._watch = Watch(self._rules, self._modes.response_body)
             self.phase = Phase.DECIDED
             self.deadline = None
         effects: list[Effect]

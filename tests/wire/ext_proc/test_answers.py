@@ -10,13 +10,12 @@ from services.wire.ext_proc.events import (
     Modes,
     ResponseBody,
     ResponseHeaders,
-    Responses,
     StreamResponseBody,
     StreamRules,
 )
 from tests.wire.ext_proc.playbook import expect
 
-OBSERVE = StreamRules(responses=Responses.OBSERVE)
+OBSERVE = StreamRules()
 DUPLEX = BodyMode.FULL_DUPLEX_STREAMED
 START = """
     >> request-headers :method=POST
@@ -205,7 +204,7 @@ def test_the_served_endpoint_is_told_and_mirrored_for_conformance_only() -> None
     expect(script.format(mirrored=""), OBSERVE)
     expect(
         script.format(mirrored=" set x-conformance-test-served-endpoint=10.0.0.7:8000"),
-        StreamRules(responses=Responses.OBSERVE, conformance=True),
+        StreamRules(conformance=True),
     )
 
 

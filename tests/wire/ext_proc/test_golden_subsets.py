@@ -20,7 +20,7 @@ POD_1, POD_1B, POD_2, POD_3 = "10.0.0.1:8080", "10.0.0.1:8081", "10.0.0.2:8080",
 PODS = [POD_1, POD_1B, POD_2, POD_3]
 HINT_SPACE = "envoy.lb.subset_hint"
 HINT_KEY = "x-gateway-destination-endpoint-subset"
-CONFORMANCE = events.StreamRules(responses=events.Responses.OBSERVE, conformance=True)
+CONFORMANCE = events.StreamRules(conformance=True)
 NOW = Instant(0)
 
 
