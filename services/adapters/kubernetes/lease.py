@@ -59,6 +59,7 @@ class KubernetesLease:
         self._seen_version = ""
         self._seen_at = Instant(0)
         self._renewing: asyncio.Task[None] | None = None
+        self._trouble = ""
 
     async def acquire(self) -> None:
         """Wait until this candidate holds the lease; an API server that is away only makes it longer."""
@@ -66,9 +67,10 @@ class KubernetesLease:
             self._end_renewing()
             try:
                 taken = await self._try_to_take()
+                self._trouble = ""
             except AdapterError as error:
-                _LOG.warning("lease %s/%s: %s", self._namespace, self._name, error)
                 taken = False
+                self._say(str(error))
             if taken:
                 self._renewing = asyncio.get_running_loop().create_task(self._renew())
             else:
@@ -109,6 +111,12 @@ class KubernetesLease:
         ran_out = self._clock.now() - self._seen_at >= self._lasts()
         return (self._holder() in {"", self._identity} or ran_out) and await self._write()
 
+    def _say(self, trouble: str) -> None:
+        """Say once what goes on every second while the API server is away."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            _LOG.warning("lease %s/%s: %s", self._namespace, self._name, trouble)
+
     def _holder(self) -> str:
         return str((self._lease.get("spec") or {}).get("holderIdentity") or "")
 
@@ -140,7 +148,7 @@ class KubernetesLease:
                 if not await self._write() and await self._lost_to_another():
                     self._renewed_at = None
             except AdapterError as error:
-                _LOG.warning("lease %s/%s could not be renewed: %s", self._namespace, self._name, error)
+                self._say(str(error))
 
     async def _lost_to_another(self) -> bool:
         """Look who wrote it: a change by an administrator leaves the holder what it was."""
