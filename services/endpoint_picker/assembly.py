@@ -107,6 +107,7 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
         clock,
         ids,
         lambda: counters.publishing,
+        elects=settings.lease is LeaseKind.KUBERNETES,
     )
     bus = _bus(settings, shared, table, clock, ids, counters, sources)
     pools = [pool.name for pool in settings.pools]
@@ -236,8 +237,8 @@ def _bus(
 
 
 def _lease(settings: PickerSettings, clock: Clock, ids: Ids, sources: Sources) -> PublisherLease:
-    if settings.lease is LeaseKind.KUBERNETES:
-        return build_lease(settings.kubernetes, clock, ids, sources.api)
+    if settings.lease is LeaseKind.KUBERNETES and sources.api is not None:
+        return build_lease(sources.api, settings.kubernetes, clock, ids)
     file = settings.lease_file
     if settings.lease is LeaseKind.FILE and file is not None:
         if not file.parent.is_dir():

@@ -43,14 +43,17 @@ def build_sources(
     clock: Clock,
     ids: Ids,
     may_write: Callable[[], bool] = lambda: False,
+    *,
+    elects: bool = False,
 ) -> Sources:
     """Return the sources of (pool name, its discovery). Raises `SettingsError` where no namespace is to be had.
 
-    `may_write` says whether this replica writes status conditions: the elected one does.
+    `may_write` says whether this replica writes status conditions: the elected one does. With `elects` there is an
+    API for `build_lease` whatever the pools need.
     """
     endpoints: dict[str, EndpointDiscovery] = {}
     in_cluster: dict[str, dict[str, str]] = {}
-    api: KubernetesApi | None = None
+    api = KubernetesApi(access.kubeconfig, access.context) if elects else None
     for name, chosen in pools:
         if isinstance(chosen, wanted.FileDiscovery):
             endpoints[name] = FileDiscovery(chosen.file, clock, ms(chosen.look_every_ms))
@@ -70,10 +73,9 @@ def build_sources(
 
 
 def build_lease(
-    access: wanted.KubernetesAccess, clock: Clock, ids: Ids, api: KubernetesApi | None = None
+    api: KubernetesApi, access: wanted.KubernetesAccess, clock: Clock, ids: Ids
 ) -> PublisherLease:
-    """Return the election by Lease; `api` is the sources' where they have one."""
-    api = api or KubernetesApi(access.kubeconfig, access.context)
+    """Return the election by Lease. Raises `SettingsError` where no namespace is to be had."""
     return KubernetesLease(api, _namespace(access), access.lease_name, socket.gethostname(), clock, ids)
 
 

@@ -42,8 +42,17 @@ async def test_each_setting_becomes_its_source_and_the_cluster_is_asked_nothing_
         "chat": KubernetesDiscovery,
     }
     assert len(sources.objects) == 1
-    lease = build_lease(access, VirtualClock(), SystemIds(), sources.api)
-    assert isinstance(lease, KubernetesLease)
+    await sources.close()
+
+
+async def test_an_election_by_lease_needs_the_api_and_no_pool_of_the_cluster() -> None:
+    access = wanted.KubernetesAccess(namespace="serving")
+    assert build_sources([], access, VirtualClock(), SystemIds()).api is None
+    sources = build_sources([], access, VirtualClock(), SystemIds(), elects=True)
+    assert sources.api is not None
+    assert isinstance(build_lease(sources.api, access, VirtualClock(), SystemIds()), KubernetesLease)
+    with pytest.raises(SettingsError, match="needed outside of a pod"):
+        build_lease(sources.api, wanted.KubernetesAccess(), VirtualClock(), SystemIds())
     await sources.close()
 
 

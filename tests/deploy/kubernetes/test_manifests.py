@@ -70,10 +70,11 @@ def test_the_picker_is_started_with_settings_that_load() -> None:
     assert ports == {
         "http": settings.http.port,
         "grpc-ext-proc": settings.grpc.port,
+        "grpc-health": settings.health and settings.health.port,
         "metrics": settings.metrics.port,
     }
     for probe in ("livenessProbe", "readinessProbe"):
-        assert container[probe]["grpc"]["port"] in ports.values()
+        assert container[probe]["grpc"]["port"] == ports["grpc-health"]
     assert {port["targetPort"] for port in one("Service")["spec"]["ports"]} <= ports.keys()
     assert one("Service")["spec"]["selector"] == one("Deployment")["spec"]["selector"]["matchLabels"]
 
@@ -164,8 +165,9 @@ async def test_the_role_grants_what_the_picker_calls_and_nothing_else(
     )
     clock, ids = SystemClock(), SystemIds()
     pools = [("chat", KubernetesDiscovery(kind="kubernetes", pool="chat"))]
-    sources = build_sources(pools, access, clock, ids, lambda: True)
-    lease = build_lease(access, clock, ids, sources.api)
+    sources = build_sources(pools, access, clock, ids, lambda: True, elects=True)
+    assert sources.api is not None
+    lease = build_lease(sources.api, access, clock, ids)
     try:
         await lease.acquire()
         sets = sources.endpoints["chat"].sets()
