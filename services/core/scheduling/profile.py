@@ -13,7 +13,7 @@ from services.core.fleet import HealthState
 from services.core.scheduling.draws import WORDS
 from services.core.scheduling.endpoint_filters import EndpointFilter, PrefixAffinity, SloHeadroom
 from services.core.scheduling.refusals import OF_CLUSTERS, OF_ENDPOINTS, Words
-from services.core.scheduling.scorers.affinity import Lora, Prefix
+from services.core.scheduling.scorers.affinity import ColdSpread, Lora, Prefix
 from services.core.scheduling.scorers.fit import Attribute, HeaderLabel
 from services.core.scheduling.scorers.latency import Latency
 from services.core.scheduling.scorers.load import KvUse, Queue
@@ -83,6 +83,13 @@ class SchedulingProfile:
     def headers(self) -> frozenset[str]:
         """Lower-case names of the request headers that its scorers read."""
         return frozenset(w.scorer.header for w in self.scorers if isinstance(w.scorer, HeaderLabel))
+
+    @property
+    def reads_prefix(self) -> bool:
+        """Whether anything in it goes by what endpoints hold of the prompt, which costs a look-up of its blocks."""
+        return any(isinstance(each, PrefixAffinity) for each in self.filters) or any(
+            isinstance(w.scorer, Prefix | ColdSpread | Latency) for w in self.scorers
+        )
 
     @property
     def reads_ttft(self) -> bool:

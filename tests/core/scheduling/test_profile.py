@@ -66,3 +66,16 @@ def test_headers_are_those_that_scorers_read() -> None:
 )
 def test_measured_latency_is_asked_for_only_where_it_is_used(profile: SchedulingProfile, reads: bool) -> None:
     assert profile.reads_ttft is reads
+
+
+@pytest.mark.parametrize(
+    ("profile", "reads"),
+    [
+        (ENDPOINTS, True),
+        (endpoint_profile(scorers=(Weighted(Queue()),), filters=(SessionPin(),)), False),
+        (endpoint_profile(filters=(SessionPin(), PrefixAffinity())), True),
+        (endpoint_profile(scorers=(Weighted(Latency()),)), True),
+    ],
+)
+def test_a_prompt_is_looked_up_only_where_it_is_used(profile: SchedulingProfile, reads: bool) -> None:
+    assert profile.reads_prefix is reads
