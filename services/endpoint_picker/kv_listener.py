@@ -11,7 +11,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from services.adapters.metric_names import prefix as names
-from services.adapters.ports import Clock, KvEventSource, UnreachableError
+from services.adapters.ports import Clock, UnreachableError
+from services.adapters.prefix_ports import KvEventSource
 from services.adapters.telemetry.prometheus import Value
 from services.core.prefix.events import EventSource
 from services.core.prefix.precise import PreciseIndex

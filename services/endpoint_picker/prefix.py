@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from xxhash import xxh3_64_intdigest
 
@@ -29,6 +30,8 @@ from services.core.prefix.blocks import (
 from services.core.prefix.precise import PreciseIndex
 from services.core.values import value
 
+T = TypeVar("T")
+
 MAX_WAITING_PROMPTS = 4096
 """Sent prompts that wait to be recorded; beyond it the oldest are dropped and counted. At 500 requests a second
 these are eight seconds, and recording the longest takes 2 ms."""
@@ -37,6 +40,17 @@ ROOTS_KEPT = 4096
 
 Announce = Callable[[str, Sequence[int]], None]
 """Told the pod and the blocks it was sent, for the other pickers of the cluster."""
+
+
+async def in_slices(work: Sliced[T]) -> T:
+    """Do `work` and let others run between its slices; return its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)
 
 
 @value
@@ -132,14 +146,7 @@ class PrefixIndexes:
 
     async def lookup(self, pool: str, target: str, prompt: Prompt, ids: bytes | None = None) -> Found:
         """Look a prompt up and let others run between slices."""
-        work = self.look(pool, target, prompt, ids)
-        while True:
-            try:
-                next(work)
-            except StopIteration as end:
-                found: Found = end.value
-                return found
-            await asyncio.sleep(0)
+        return await in_slices(self.look(pool, target, prompt, ids))
 
     def look(self, pool: str, target: str, prompt: Prompt, ids: bytes | None = None) -> Sliced[Found]:
         """Find, in slices, which pods of `pool` hold how much of `prompt` for the model or adapter `target`.

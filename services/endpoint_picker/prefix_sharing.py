@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from services.adapters.metric_names import prefix as names
-from services.adapters.ports import Clock, Ids, PrefixFeed, UnreachableError
+from services.adapters.ports import Clock, Ids, UnreachableError
+from services.adapters.prefix_ports import PrefixFeed
 from services.adapters.telemetry.prometheus import Value
 from services.core.units import ms, seconds
 from services.endpoint_picker.prefix import PrefixIndexes

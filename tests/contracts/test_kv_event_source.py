@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from services.adapters.memory.kv_events import MemoryKvEvents, MemoryKvPublisher
-from services.adapters.ports import KvEventSource, UnreachableError
+from services.adapters.ports import UnreachableError
+from services.adapters.prefix_ports import KvEventSource
 from services.adapters.zmq.kv_events import ZmqKvEvents
 from services.core.prefix.events import AllBlocksCleared, EventBatch
 from services.simulator.events import AllBlocksCleared as SimulatedClear

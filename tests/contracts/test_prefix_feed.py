@@ -9,7 +9,8 @@ import pytest
 
 from deploy.stack.redis import RedisServer
 from services.adapters.memory.prefix_feed import MemoryPrefixFeed, MemoryPrefixHub
-from services.adapters.ports import PrefixFeed, UnreachableError
+from services.adapters.ports import UnreachableError
+from services.adapters.prefix_ports import PrefixFeed
 from services.adapters.redis.prefix_feed import RedisPrefixFeed
 from services.adapters.system.clock import SystemClock
 from services.core.units import ms, seconds

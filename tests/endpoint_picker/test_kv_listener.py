@@ -8,7 +8,8 @@ import msgpack
 from services.adapters.memory.clock import VirtualClock
 from services.adapters.memory.kv_events import MemoryKvEvents, MemoryKvPublisher
 from services.adapters.metric_names.catalogue import METRICS
-from services.adapters.ports import KvEventSource, UnreachableError
+from services.adapters.ports import UnreachableError
+from services.adapters.prefix_ports import KvEventSource
 from services.adapters.system.clock import SystemClock
 from services.core.prefix.blocks import complete
 from services.core.prefix.events import EventSource

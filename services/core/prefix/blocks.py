@@ -7,6 +7,7 @@ core has none that is fast enough, and the indexes do not care which it is.
 
 import hashlib
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import field
 from typing import TypeVar
 
 from services.core.values import value
@@ -38,12 +39,14 @@ class Prompt:
 
     `unit_bytes` is how many bytes of `data` stand for one token: 4 of text (an estimate), 6 of token ids in
     decimal. `token_ids`: `data` is token ids in decimal with commas between. `salt` is the caller's cache salt.
+    `source` is the body it was read from, for a server's tokenizer; it is no part of the prompt's identity.
     """
 
     data: bytes
     unit_bytes: int = 4
     token_ids: bool = False
     salt: str = ""
+    source: bytes = field(default=b"", compare=False, repr=False)
 
 
 def complete(work: Sliced[T]) -> T:

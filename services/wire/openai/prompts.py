@@ -61,15 +61,18 @@ def read_prompt(body: bytes) -> tuple[ReadBody, Prompt]:
     found = _ids_in(body) if len(body) > _LARGE_BODY_BYTES else None
     if found is None:
         read, fields = read_document(body)
-        return read, prompt_of(fields)
+        return read, prompt_of(fields, body)
     start, end, ids = found
     read, fields = read_document(b"".join((body[:start], body[end:])))
     tokens = Tokens(ids.count(b",") + 1)
     return replace(read, prompt_tokens=tokens), Prompt(ids, IDS_BYTES_PER_TOKEN, True, _salt_of(fields))
 
 
-def prompt_of(fields: Mapping[str, Any]) -> Prompt:
-    """Return the prompt of a parsed body: chat.completions, completions, responses or embeddings, by its fields."""
+def prompt_of(fields: Mapping[str, Any], source: bytes = b"") -> Prompt:
+    """Return the prompt of a parsed body: chat.completions, completions, responses or embeddings, by its fields.
+
+    `source` is the body itself, where a server may be asked to tokenize it.
+    """
     salt = _salt_of(fields)
     for name in ("prompt", "input"):
         ids = fields.get(name)
@@ -87,7 +90,7 @@ def prompt_of(fields: Mapping[str, Any]) -> Prompt:
             _read_input(fields.get(name), parts)
     except _UnreadableError:
         pass
-    return Prompt(b"".join(parts), TEXT_BYTES_PER_TOKEN, False, salt)
+    return Prompt(b"".join(parts), TEXT_BYTES_PER_TOKEN, False, salt, source)
 
 
 def token_ids(prompt: Prompt) -> list[int]:
