@@ -85,8 +85,9 @@ class LocalScheduler:
     ) -> Pick | Rejected:
         """Return a pick, counted as in flight until `complete`, or why there is none.
 
-        Only pods of `pool` are looked at; `request.model` is for the words of a refusal. `among` are ids of the only pods that the caller can reach (None: all; see `at_addresses`), `tried`
-        those that the request already failed on. `verbose` explains every candidate.
+        Only pods of `pool` are looked at; `request.model` is for the words of a refusal. `among` are ids of the
+        only pods that the caller can reach (None: all; see `at_addresses`), `tried` those that the request
+        already failed on. `verbose` explains every candidate.
         """
         choose = explain if verbose else decide
         decision = choose(

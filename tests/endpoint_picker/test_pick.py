@@ -1,6 +1,8 @@
 """Picking among pods: fresh before stale, least load, own requests counted, spread within a scrape."""
 
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,10 +12,17 @@ from services.core.fleet import PodState
 from services.core.inference import Grants, InferenceRequest, ModelName, RequestId, Tenant, TenantId
 from services.core.locality import Jurisdiction, Locality, Region
 from services.core.outcomes import DropReason, Rejected
-from services.core.pods.reading import EngineReading
+from services.core.pods.discovered import DiscoveredEndpoint
+from services.core.pods.reading import BucketCounts, EngineReading
 from services.core.pods.report import PoolSpec
 from services.core.pods.table import Pod, PodTable, ScrapeFailure
 from services.core.residency import ANYWHERE, ResidencyRule
+from services.core.scheduling.profile import Picker, SchedulingProfile, Weighted, endpoint_profile
+from services.core.scheduling.scorers.affinity import ColdSpread
+from services.core.scheduling.scorers.fit import HeaderLabel
+from services.core.scheduling.scorers.latency import Latency
+from services.core.scheduling.scorers.load import TokenLoad
+from services.core.scheduling.signals import Signals
 from services.core.units import Instant, ms, seconds
 from services.endpoint_picker.counters import Counters
 from services.endpoint_picker.pick import LocalScheduler, Pick
@@ -253,3 +262,96 @@ def test_in_flight_is_exactly_the_picks_that_have_not_ended(steps: list[tuple[st
             found.table.tick(Instant(now + seconds(pod)))
         counts = Counter(pick.pod.id for pick in open_picks)
         assert {pod.id: pod.in_flight for pod in found.table} == {f"p{n}": counts[f"p{n}"] for n in range(4)}
+
+
+def decided(found: LocalScheduler, number: int = 0, now: Instant = SOON, **options: Any) -> Pick:
+    pick = found.pick(request(number), now, pool="pool", **options)
+    assert isinstance(pick, Pick)
+    return pick
+
+
+def test_signals_reach_the_scorers() -> None:
+    found = scheduler(IDLE, IDLE, IDLE)
+    assert decided(found, signals=Signals({"p2": 8}, total_blocks=8, block_tokens=64)).pod.id == "p2"
+
+
+def test_only_pods_at_the_subsets_addresses_are_picked() -> None:
+    found = scheduler(IDLE, IDLE, IDLE)
+    assert found.at_addresses(["h1:1", "h2", "h0:9"]) == {"p1", "p2"}
+    pick = decided(found, among=found.at_addresses(["h1:1"]))
+    assert (pick.pod.id, pick.fallbacks) == ("p1", ())
+    empty = found.pick(request(), SOON, pool="pool", among=found.at_addresses([]))
+    assert isinstance(empty, Rejected)
+    assert empty.reason is DropReason.NO_ENDPOINTS
+
+
+def test_an_address_in_brackets_is_one_host() -> None:
+    table = PodTable([Pod("six", "[::1]:80", "pool")], at(0))
+    found = LocalScheduler(table, (PoolSpec("pool", (MODEL,)),), PLACE, Counters())
+    assert found.at_addresses(["::1"]) == found.at_addresses(["[::1]:80"]) == {"six"}
+
+
+def with_profile(profile: SchedulingProfile, *readings: EngineReading | None) -> LocalScheduler:
+    found = scheduler(*readings)
+    found.profile = profile
+    return found
+
+
+def test_prompt_tokens_in_flight_follow_the_request() -> None:
+    found = with_profile(endpoint_profile(scorers=(Weighted(TokenLoad(10_000)),)), IDLE, IDLE)
+    first = decided(found, signals=Signals(prompt_tokens=5_000))
+    second = decided(found, 1, signals=Signals(prompt_tokens=1_000))
+    assert first.pod is not second.pod
+    assert (first.pod.in_flight_tokens, second.pod.in_flight_tokens) == (5_000, 1_000)
+    before = first.pod
+    found.move(first, second.pod)
+    assert (before.in_flight_tokens, second.pod.in_flight_tokens) == (0, 6_000)
+    assert decided(found, 2).pod is before
+    found.complete(first)
+    found.complete(second)
+    assert second.pod.in_flight_tokens == 0
+
+
+def test_cold_requests_take_turns_and_warm_ones_do_not_count() -> None:
+    found = with_profile(endpoint_profile(scorers=(Weighted(ColdSpread()),)), IDLE, IDLE, IDLE)
+    first = [decided(found, number).pod.id for number in range(3)]
+    assert set(first) == {"p0", "p1", "p2"}
+    for number in range(3, 6):
+        decided(found, number, signals=Signals({"p0": 1}, total_blocks=2))
+    assert [decided(found, number).pod.id for number in range(6, 9)] == first
+
+
+def test_round_robin_counts_picks_over_layouts() -> None:
+    found = with_profile(endpoint_profile(Picker.ROUND_ROBIN), IDLE, IDLE, IDLE)
+    picked_ids = []
+    for number in range(6):
+        found.table.read("p0", IDLE, at(100 * number))
+        picked_ids.append(decided(found, number, at(100 * number + 1)).pod.id)
+    assert picked_ids == ["p0", "p1", "p2"] * 2
+
+
+def test_labels_and_measured_latency_are_offered_to_the_profile() -> None:
+    profile = endpoint_profile(scorers=(Weighted(Latency()), Weighted(HeaderLabel("x-tier", "tier"), 0.5)))
+    found = with_profile(profile, IDLE, IDLE)
+    found.table["p1"].labels = {"tier": "gold"}
+    asked = Signals(headers={"x-tier": "gold"})
+    assert decided(found, signals=asked).pod.id == "p1"
+    bounds = (0.1, 1.0, float("inf"))
+    for pod, counts in (("p0", (9.0, 9.0, 9.0)), ("p1", (0.0, 9.0, 9.0))):
+        for milliseconds, seen in ((1_000, (0.0, 0.0, 0.0)), (1_200, counts)):
+            reading = replace(IDLE, ttft=BucketCounts(bounds, seen))
+            found.table.read(pod, reading, at(milliseconds))
+    assert decided(found, 1, at(1_300), signals=asked).pod.id == "p0"
+
+
+def test_a_request_that_outlives_its_pod_leaves_the_pods_successor_alone() -> None:
+    found = scheduler(IDLE, IDLE)
+    pick = decided(found, signals=Signals({"p0": 8}, total_blocks=8))
+    old = pick.pod
+    found.table.set_pods("pool", [DiscoveredEndpoint("p0", "h9", (1,))], at(10))
+    found.table.read("p0", IDLE, at(11))
+    assert found.table["p0"] is not old
+    decided(found, 1, at(12))
+    found.complete(pick)
+    assert (old.in_flight, found.table["p0"].in_flight) == (0, 1)
+    assert found._own == {"p0": 1}
