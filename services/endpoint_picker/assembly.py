@@ -32,6 +32,7 @@ from services.core.units import ms
 from services.endpoint_picker.assembly_discovery import Sources, build_lease, build_sources
 from services.endpoint_picker.counters import Counters, picker_values
 from services.endpoint_picker.declared import Declared
+from services.endpoint_picker.discovery_values import discovery_values
 from services.endpoint_picker.doors.ext_proc import ProcessorService
 from services.endpoint_picker.doors.grpc import PickerService
 from services.endpoint_picker.doors.http import HttpDoor
@@ -116,6 +117,7 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
             picker_values(counters, table, settings.pool_specs, bus.sender if bus is not None else None),
             telling.metrics.values,
             pool_values(table, pools),
+            discovery_values(sources.endpoints, table, settings.pool_specs, clock),
         ]
     )
     doors = Doors(

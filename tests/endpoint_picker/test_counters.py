@@ -3,7 +3,6 @@
 from services.adapters.memory.bus import MemoryBus
 from services.adapters.memory.clock import VirtualClock
 from services.adapters.metric_names import picker as names
-from services.adapters.metric_names.catalogue import METRICS
 from services.adapters.telemetry.histogram import Histogram
 from services.core.inference import ModelName
 from services.core.pods.reading import EngineIdentity, EngineReading
@@ -32,7 +31,7 @@ def test_every_tier_1_name_is_fed() -> None:
     table.read("a", EngineReading("vllm", 5, 1, None, missing=(KV,)), START)
     table.identified("a", EngineIdentity("vllm", "0.8.0", KV), START)
     found = values(counters, table)
-    assert {name for name, _ in found} == {name for name in METRICS if name.startswith("gir_picker_")}
+    assert {name for name, _ in found} == {spec.name for spec in names.SPECS}
     assert found[names.PICKER_MISSING_METRIC_PODS, (KV,)] == 1
     assert found[names.PICKER_OLD_ENGINE_PODS, (KV,)] == 1
     assert found[names.PICKER_PODS, ("pool", "DEGRADED")] == 1

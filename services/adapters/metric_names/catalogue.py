@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from services.adapters.metric_names import field, picker, prefix, router
+from services.adapters.metric_names import discovery, field, picker, prefix, router
 from services.adapters.metric_names.spec import MetricSpec
 
 METRICS: Final[Mapping[str, MetricSpec]] = MappingProxyType(
-    {spec.name: spec for spec in (*picker.SPECS, *prefix.SPECS, *router.SPECS, *field.SPECS)}
+    {spec.name: spec for module in (picker, prefix, discovery, router, field) for spec in module.SPECS}
 )
 """Every metric by name."""

@@ -5,10 +5,11 @@ from types import ModuleType
 
 import pytest
 
-from services.adapters.metric_names import field, picker, router
+from services.adapters.metric_names import discovery, field, picker, prefix, router
 from services.adapters.metric_names.catalogue import METRICS
 from services.adapters.metric_names.spec import Kind, MetricSpec
 
+LISTS = (picker, prefix, discovery, router)
 OURS = [spec for spec in METRICS.values() if spec.name.startswith("gir_")]
 
 
@@ -26,14 +27,14 @@ def test_our_names_end_in_their_unit(spec: MetricSpec) -> None:
     assert not spec.unit or spec.name.endswith(f"_{spec.unit}")
 
 
-@pytest.mark.parametrize("module", [picker, router], ids=["picker", "router"])
+@pytest.mark.parametrize("module", LISTS, ids=lambda module: module.__name__.rpartition(".")[2])
 def test_every_name_of_a_module_is_in_its_list(module: ModuleType) -> None:
     spoken = {value for value in vars(module).values() if isinstance(value, str) and value.startswith("gir_")}
     assert spoken == {spec.name for spec in module.SPECS}
 
 
 def test_no_name_is_declared_twice() -> None:
-    assert len(METRICS) == len(picker.SPECS) + len(router.SPECS) + len(field.SPECS)
+    assert len(METRICS) == len(field.SPECS) + sum(len(module.SPECS) for module in LISTS)
 
 
 def test_both_generations_of_a_name_have_the_same_labels() -> None:
