@@ -99,7 +99,7 @@ class PreciseIndex:
         return self.entries * ENTRY_BYTES
 
     def covers(self, pod: str) -> bool:
-        """Return whether the pod has told its blocks since it was last forgotten."""
+        """Return whether a publisher of the pod is heard: one that has told something and was not cleared since."""
         return pod in self._slots
 
     def block_tokens(self, pod: str) -> int | None:
@@ -130,14 +130,15 @@ class PreciseIndex:
         blocks = self._sources.pop(source, None)
         if blocks is not None:
             yield from self._clear(blocks, self._slots.bit(source.pod))
+            if not any(other.pod == source.pod for other in self._sources):
+                self._block_tokens.pop(source.pod, None)
+                self._slots.release(self._slots.retire(source.pod))
 
     def forget(self, pod: str) -> Sliced[None]:
         """The pod is gone, or began anew: nothing of it matches any more; in slices its memory is freed."""
         self._block_tokens.pop(pod, None)
         for source in [source for source in self._sources if source.pod == pod]:
             yield from self.clear(source)
-        if bit := self._slots.retire(pod):
-            self._slots.release(bit)
 
     def match(self, tokens: bytes, model: str, salt: str) -> Sliced[dict[str, tuple[float, int]]]:
         """Find, in slices, how far each pod holds the prompt of `tokens` (token ids, 4 bytes each, little-endian).
