@@ -5,7 +5,7 @@ the control headers of the llm-d router. Two generations of names are read, `x-l
 `x-gateway-*`; the younger wins. Only names live here: what they do to a request is other files' to say.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from services.wire.control_headers import STRIPPED_LETTER, STRIPPED_PREFIXES
@@ -108,3 +108,11 @@ def first_of(header: Callable[[bytes], bytes | None], names: tuple[bytes, ...]) 
         if found is not None:
             return found
     return None
+
+
+def lookup(headers: Iterable[tuple[bytes, bytes]]) -> Callable[[bytes], bytes | None]:
+    """Return a look-up of lower-case names; repeated lines are joined by `, ` (RFC 9110 5.3)."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        found[name] = found[name] + b", " + value if name in found else value
+    return found.get

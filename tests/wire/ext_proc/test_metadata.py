@@ -58,3 +58,9 @@ def test_the_younger_name_wins(headers: tuple[int, ...], found: bytes | None) ->
         return given.get(name)
 
     assert metadata.first_of(header, metadata.OBJECTIVE) == found
+
+
+def test_repeated_lines_of_a_header_are_one_value() -> None:
+    """Two hand-off tokens are no token, rather than whichever came last."""
+    header = metadata.lookup(((b"a", b"1"), (b"b", b"2"), (b"a", b"3")))
+    assert (header(b"a"), header(b"b"), header(b"c")) == (b"1, 3", b"2", None)
