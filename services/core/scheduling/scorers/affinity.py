@@ -40,7 +40,7 @@ class Prefix:
             total = signals.total_blocks
             warm = arrival.warm() if total else ()
             if not weight:
-                return {place: min(1.0, blocks / total) for place, blocks in warm} or None
+                return {place: blocks / total if blocks < total else 1.0 for place, blocks in warm} or None
             scores = {}
             for place, blocks in warm:
                 length = min(1.0, blocks * signals.block_tokens / scale)

@@ -34,13 +34,14 @@ class ContextLength:
         """Return the scores per arrival."""
         ranges = [context_range(value) for value in endpoints.labels(self.label)]
         distinct = tuple(dict.fromkeys(ranges))
+        kinds = [distinct.index(found) for found in ranges]
 
         def live(arrival: Arrival) -> Column | None:
             tokens = arrival.signals.prompt_tokens
             if tokens is None or distinct == (None,):
                 return None
-            scores = {found: context_score(found, tokens) for found in distinct}
-            return [scores[found] for found in ranges]
+            scores = [context_score(found, tokens) for found in distinct]
+            return [scores[kind] for kind in kinds]
 
         return live
 
