@@ -18,7 +18,7 @@ from services.adapters.ports import AdapterError, Clock, Ids, PoolObjects
 from services.core.inference import ModelName
 from services.core.models.objectives import ObjectiveTable
 from services.core.models.rewrites import Rewrite, RewriteRule, Target
-from services.core.units import WallMs
+from services.core.units import Duration, WallMs, seconds
 from services.wire.config.inference_api import (
     OBJECTIVE_API_VERSIONS,
     BrokenObjectError,
@@ -35,6 +35,8 @@ PLURALS: Final = {
 }
 ACCEPTED: Final = "Accepted"
 INVALID: Final = "Invalid"
+REVIEW_EVERY: Final = seconds(5)
+"""Conditions are for people: a publisher that was just elected writes them within this."""
 MAX_MESSAGE_CHARS: Final = 1024
 """Conditions hold 32 KiB at most; nobody reads more than a line."""
 
@@ -72,11 +74,14 @@ class KubernetesObjects:
         rules: WatchRules | None = None,
         *,
         may_write: Callable[[], bool] = lambda: False,
+        review_every: Duration = REVIEW_EVERY,
     ) -> None:
         self._api = api
         self._clock = clock
         self._pools = pools
         self._may_write = may_write
+        self._review_every = review_every
+        self._unwritten = ""
         self._watches: dict[tuple[str, str], ObjectWatch] = {}
         self._found: dict[tuple[str, str], Objects] = {}
         # The older group is listed first, so that the newer one's object of the same name replaces it.
@@ -98,6 +103,8 @@ class KubernetesObjects:
         async with Watching() as watching:
             for key, watch in self._watches.items():
                 watching.follow(watch, self._taker(key))
+            # Being elected changes no object, and a condition that could not be written is to be written later.
+            watching.remind(self._clock, self._review_every)
             while True:
                 await watching.changed()
                 if self._found.keys() != self._watches.keys():
@@ -143,8 +150,10 @@ class KubernetesObjects:
             try:
                 await self._api.patch(path, {"status": {"conditions": conditions}})
             except AdapterError as error:
-                # The next change of any object brings us here again; the objects hold without their conditions.
-                _LOG.warning("a condition could not be written: %s", error)
+                # The next review brings us here again; the objects hold without their conditions.
+                if str(error) != self._unwritten:
+                    self._unwritten = str(error)
+                    _LOG.warning("a condition could not be written: %s", error)
 
 
 def _judge(tree: Mapping[str, Any]) -> _Judged:

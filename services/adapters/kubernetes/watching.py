@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 from services.adapters.kubernetes.watch import Objects, ObjectWatch
+from services.adapters.ports import Clock
+from services.core.units import Duration
 
 
 class Watching:
@@ -30,6 +32,10 @@ class Watching:
         """Call `take` with each set of `watch`; returns what ends that."""
         return self._spawn(self._taken(watch, take)).cancel
 
+    def remind(self, clock: Clock, every: Duration) -> None:
+        """Count the passing of `every` as news, for what depends on more than the watches."""
+        self._spawn(self._reminded(clock, every))
+
     async def changed(self) -> None:
         """Return once any watch had news since the last call; raises what a watch died of."""
         await self._news.wait()
@@ -41,6 +47,11 @@ class Watching:
     async def _taken(self, watch: ObjectWatch, take: Callable[[Objects], None]) -> None:
         async for objects in watch.sets():
             take(objects)
+            self._news.set()
+
+    async def _reminded(self, clock: Clock, every: Duration) -> None:
+        while True:
+            await clock.sleep(every)
             self._news.set()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":

@@ -112,6 +112,28 @@ async def test_conditions_of_others_stay_and_a_replica_that_was_not_elected_writ
     assert theirs in namespace.get(NEW_API, "InferenceObjective", "good")["status"]["conditions"]
 
 
+async def test_a_replica_that_is_elected_later_writes_then(
+    api: KubernetesApi, namespace: Namespace, follow: Follow
+) -> None:
+    objective(namespace, "good", 1)
+    elected: list[bool] = []
+    late = KubernetesObjects(
+        api,
+        namespace.name,
+        {"pool": "chat"},
+        SystemClock(),
+        SystemIds(),
+        QUICK,
+        may_write=lambda: bool(elected),
+        review_every=ms(20),
+    )
+    latest = follow(late)
+    await eventually(lambda: latest.last and latest.last.objectives)
+    assert "status" not in namespace.get(NEW_API, "InferenceObjective", "good")
+    elected.append(True)
+    await eventually(lambda: "status" in namespace.get(NEW_API, "InferenceObjective", "good"))
+
+
 async def test_kinds_that_are_not_installed_declare_nothing_and_trouble_nobody(
     own_kubernetes_api: KubernetesApi, follow: Follow, caplog: pytest.LogCaptureFixture
 ) -> None:
