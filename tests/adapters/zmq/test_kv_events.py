@@ -21,7 +21,11 @@ def bound(kind: int, endpoint: str = "tcp://127.0.0.1:*") -> tuple[Plain, str]:
     context: zmq.Context[Plain] = zmq.Context.instance()
     socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
-    socket.bind(endpoint)
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError:
+        socket.close()
+        raise
     return socket, socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
 
