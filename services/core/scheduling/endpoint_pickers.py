@@ -94,16 +94,14 @@ def _order(
 
 def best_first(scores: Sequence[float], word: int, count: int) -> list[int]:
     """Return the `count` places of the best scores, best first; among equals the request's point goes first."""
-    best = max(scores)
-    ties = [place for place, score in enumerate(scores) if score == best]
-    # Rotating those that tie is even among them; rotating all would favour whoever follows a worse one.
-    start = word % len(ties)
-    order = [*ties[start:], *ties[:start]]
-    if len(order) < count:
-        rest = [place for place, score in enumerate(scores) if score != best]
-        rest.sort(key=scores.__getitem__, reverse=True)
-        order += rest
-    return order[:count]
+    places = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
+    best = scores[places[0]]
+    if len(places) > 1 and scores[places[1]] == best:
+        # Rotating those that tie is even among them; rotating all would favour whoever follows a worse one.
+        ties = [place for place in places if scores[place] == best]
+        start = word % len(ties)
+        places[: len(ties)] = [*ties[start:], *ties[:start]]
+    return places[:count]
 
 
 def _weighted(board: Board, totals: Sequence[float], points: Sequence[int], count: int) -> list[int]:
