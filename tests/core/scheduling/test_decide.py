@@ -392,27 +392,3 @@ def test_turns_reach_round_robin() -> None:
     prepared = fleet(pod("a"), pod("b"), pod("c"), profile=endpoint_profile(Picker.ROUND_ROBIN))
     decisions = [decide(prepared, request(number), NOW, turn=number) for number in range(6)]
     assert [d.target for d in decisions if isinstance(d, Routed)] == [*"abcabc"]
-
-
-def test_with_all_metrics_old_the_least_own_requests_decide() -> None:
-    stale = [
-        pod("looks_idle", LoadReport(waiting=0, kv_use=0.0), state=HealthState.STALE),
-        pod("looks_busy", LoadReport(waiting=99, kv_use=0.99), state=HealthState.STALE),
-    ]
-    decision = decide(
-        fleet(*stale, profile=ENDPOINTS), request(), NOW, in_flight={"looks_idle": 4, "looks_busy": 1}
-    )
-    assert isinstance(decision, Routed)
-    assert (decision.target, decision.fallbacks, decision.explanation.panic) == (
-        "looks_busy",
-        ("looks_idle",),
-        True,
-    )
-
-
-def test_the_same_request_before_the_same_endpoints_goes_to_the_same_one() -> None:
-    for picker in (Picker.RANDOM, Picker.WEIGHTED_RANDOM, Picker.MAX_SCORE):
-        prepared = fleet(*(pod(f"p{n}") for n in range(9)), profile=endpoint_profile(picker))
-        first = [decide(prepared, request(number), NOW) for number in range(20)]
-        assert first == [decide(prepared, request(number), NOW) for number in range(20)]
-        assert len({d.target for d in first if isinstance(d, Routed)}) > 3

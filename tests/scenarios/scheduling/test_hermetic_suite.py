@@ -5,11 +5,11 @@ Here the decision alone is asked; the same rows over the wire are the ext_proc d
 
 import pytest
 
-from services.core.fleet import LoadReport
+from services.core.fleet import HealthState, LoadReport
 from services.core.outcomes import Routed
 from services.core.scheduling.decide import decide, explain
 from services.core.scheduling.prepare import Prepared
-from services.core.scheduling.profile import Weighted, endpoint_profile
+from services.core.scheduling.profile import ENDPOINTS, Picker, Weighted, endpoint_profile
 from services.core.scheduling.scorers.affinity import Lora, Prefix
 from services.core.scheduling.scorers.load import KvUse, Queue
 from services.core.scheduling.signals import Signals
@@ -95,3 +95,27 @@ def test_the_scores_of_the_row_that_is_spelled_out() -> None:
     told = explain(hermetic(pods), request(), NOW, signals=Signals(adapter=adapter))
     totals = [sum(score for _, score in verdict.scores) for verdict in told.explanation.verdicts]
     assert totals == pytest.approx([2.2, 1.15, 0.1])
+
+
+def test_with_all_metrics_old_the_least_own_requests_decide() -> None:
+    stale = [
+        pod("looks_idle", LoadReport(waiting=0, kv_use=0.0), state=HealthState.STALE),
+        pod("looks_busy", LoadReport(waiting=99, kv_use=0.99), state=HealthState.STALE),
+    ]
+    decision = decide(
+        fleet(*stale, profile=ENDPOINTS), request(), NOW, in_flight={"looks_idle": 4, "looks_busy": 1}
+    )
+    assert isinstance(decision, Routed)
+    assert (decision.target, decision.fallbacks, decision.explanation.panic) == (
+        "looks_busy",
+        ("looks_idle",),
+        True,
+    )
+
+
+def test_the_same_request_before_the_same_endpoints_goes_to_the_same_one() -> None:
+    for picker in (Picker.RANDOM, Picker.WEIGHTED_RANDOM, Picker.MAX_SCORE):
+        prepared = fleet(*(pod(f"p{n}") for n in range(9)), profile=endpoint_profile(picker))
+        first = [decide(prepared, request(number), NOW) for number in range(20)]
+        assert first == [decide(prepared, request(number), NOW) for number in range(20)]
+        assert len({d.target for d in first if isinstance(d, Routed)}) > 3
