@@ -104,16 +104,9 @@ def decide(
         return _rejected(prepared, request, choice)
     if choice is None:
         return _rejected(prepared, request, _left(plan, excluded, tried))
+    version, revision = prepared.snapshot.version, prepared.revision
     explanation = Explanation(
-        request.request_id,
-        prepared.snapshot.version,
-        prepared.revision,
-        (),
-        draw,
-        plan.panic,
-        "",
-        choice.passed_over,
-        choice.trial,
+        request.request_id, version, revision, (), draw, plan.panic, "", choice.passed_over, choice.trial
     )
     return Routed(choice.target, choice.fallbacks, explanation)
 
