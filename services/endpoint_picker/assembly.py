@@ -23,6 +23,7 @@ from services.adapters.ports import BusPublisher, BusReader, Clock, Ids, Publish
 from services.adapters.system.clock import SystemClock
 from services.adapters.system.file_lease import FileLease
 from services.adapters.system.ids import SystemIds
+from services.adapters.system.tasks import TaskScope
 from services.adapters.telemetry.cardinality import CappedLabel
 from services.adapters.telemetry.prometheus import CONTENT_TYPE, MetricsPage
 from services.adapters.telemetry.tracing import Tracing, otlp
@@ -30,6 +31,7 @@ from services.core.admission.detectors import UtilizationDetector
 from services.core.pods.table import Pod, PodTable
 from services.core.units import ms
 from services.endpoint_picker.assembly_discovery import Sources, build_lease, build_sources
+from services.endpoint_picker.assembly_traffic import build_prefix, read_scheduling
 from services.endpoint_picker.counters import Counters, picker_values
 from services.endpoint_picker.declared import Declared
 from services.endpoint_picker.discovery_values import discovery_values
@@ -44,9 +46,10 @@ from services.endpoint_picker.lifecycle import Lifecycle
 from services.endpoint_picker.models import LiveModels
 from services.endpoint_picker.observe import Observer, ScrapeRules
 from services.endpoint_picker.pick import LocalScheduler
-from services.endpoint_picker.process import Bus, Doors, EndpointPicker
+from services.endpoint_picker.process import Bus, Doors, EndpointPicker, Watchdog
 from services.endpoint_picker.publish import Publisher
 from services.endpoint_picker.saturation import PoolGauge
+from services.endpoint_picker.sessions import SessionTable
 from services.endpoint_picker.settings import Accept, ExtProc, LeaseKind, PickerSettings
 from services.endpoint_picker.telling import Telling
 from services.wire.config.settings_source import SettingsError
@@ -73,7 +76,8 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     ids = shared.ids or SystemIds()
     counters = Counters()
     table = _table(settings, clock)
-    scheduler = LocalScheduler(table, settings.pool_specs, settings.place, counters)
+    config = read_scheduling(settings.scheduling)
+    scheduler = LocalScheduler(table, settings.pool_specs, settings.place, counters, config.profile)
     engines = _engines(settings)
     scrape = settings.scrape
     source = HttpMetricsSource(clock)
@@ -91,13 +95,19 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     )
     pool = UpstreamPool()
     timeouts = ExchangeTimeouts(settings.http.first_byte_ms, settings.http.idle_ms, settings.http.total_ms)
-    reception = Reception(ids, reads_prompts=False)
+    reception = Reception(ids, reads_prompts=config.prefix is not None)
     models = LiveModels(settings.pool_models, settings.default_pool)
-    detector = UtilizationDetector()
-    flow = FlowControl(None, lambda pool: PoolGauge(table, pool, detector), clock)
+    queue = config.flow_control
+    detector = UtilizationDetector() if queue is None else queue.saturation_detector
+    flow = FlowControl(queue, lambda pool: PoolGauge(table, pool, detector), clock)
     telling = Telling(counters, FieldMetrics(models=CappedLabel(models.names())), _tracing(settings))
     declared = Declared(settings.objectives, models)
-    life = Lifecycle(scheduler, declared, flow, telling, clock)
+    watchdog = Watchdog(settings.cluster)
+    tasks = TaskScope(watchdog.task_failed)
+    prefix = build_prefix(settings, config, table, clock, ids, tasks)
+    sessions = SessionTable() if config.profile.reads_sessions else None
+    prefixes = None if prefix is None else prefix.requests
+    life = Lifecycle(scheduler, declared, flow, telling, clock, prefixes, sessions)
     http = HttpDoor(entry, reception, life, observer, pool, clock, timeouts)
     grpc = PickerService(entry, life, observer, clock, ids)
     ext_proc = ProcessorService(entry, reception, life, clock, _stream_rules(settings.ext_proc))
@@ -111,13 +121,13 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
         elects=settings.lease is LeaseKind.KUBERNETES,
     )
     bus = _bus(settings, shared, table, clock, ids, counters, sources)
-    pools = [pool.name for pool in settings.pools]
     page = MetricsPage(
         [
             picker_values(counters, table, settings.pool_specs, bus.sender if bus is not None else None),
             telling.metrics.values,
-            pool_values(table, pools),
+            pool_values(table, [pool.name for pool in settings.pools]),
             discovery_values(sources.endpoints, table, settings.pool_specs, clock),
+            *([] if prefix is None else [prefix.values]),
         ]
     )
     doors = Doors(
@@ -132,7 +142,9 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
         _health(settings, ext_proc),
         PageServer(b"/metrics", CONTENT_TYPE, page.render),
     )
-    return EndpointPicker(settings, doors, life, observer, sources, pool, source, clock, bus)
+    return EndpointPicker(
+        settings, doors, life, observer, sources, pool, source, clock, bus, prefix, tasks, watchdog
+    )
 
 
 def _stream_rules(wanted: ExtProc) -> StreamRules:

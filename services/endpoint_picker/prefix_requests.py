@@ -5,6 +5,7 @@ them the approximate index answers. What is found is `prefix`'s; who is picked i
 """
 
 import array
+import logging
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
@@ -20,6 +21,8 @@ from services.core.prefix.blocks import MAX_PREFIX_TOKENS, Prompt, Sliced
 from services.core.units import Duration, ms
 from services.endpoint_picker.prefix import Found, PrefixIndexes, in_slices
 from services.wire.openai.tokenize import tokenize_request
+
+_LOG = logging.getLogger(__name__)
 
 AT_ONCE_BYTES = 64 * 1024
 """Prompts up to this size are looked up in one go: 0.1 ms."""
@@ -85,13 +88,21 @@ class PrefixRequests:
         )
 
     async def _match(self, pool: str, model: str, prompt: Prompt, found: Callable[[Found], None]) -> None:
+        try:
+            looked_up = await self._look(pool, model, prompt)
+        except Exception:  # noqa: BLE001 -- whatever is wrong with a look-up, its request is still to be served
+            _LOG.exception("pool %s: a prefix look-up failed", pool)
+            looked_up = Found({}, 0, 0)
+        found(looked_up)
+
+    async def _look(self, pool: str, model: str, prompt: Prompt) -> Found:
         ids: bytes | None = None
         if self._indexes.precise is not None:
             if prompt.token_ids:
                 ids = await in_slices(_ids(prompt))
             elif self._asks(prompt):
                 ids = await self._tokenized(pool, model, prompt)
-        found(await in_slices(self._indexes.look(pool, model, prompt, ids)))
+        return await in_slices(self._indexes.look(pool, model, prompt, ids))
 
     async def _tokenized(self, pool: str, model: str, prompt: Prompt) -> bytes | None:
         key = xxh3_128_digest(b"%b\0%b" % (model.encode("utf-8", "surrogatepass"), prompt.data))

@@ -6,7 +6,7 @@ listen, watch, publish; drain, stop; and the two ways a cluster dies at once.
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from services.adapters.grpc.server import GrpcServer
 from services.adapters.http.page import PageServer
@@ -23,6 +23,7 @@ from services.adapters.ports import (
 from services.adapters.system.tasks import TaskScope
 from services.core.units import NS_PER_MS, NS_PER_S, Duration, ms, seconds
 from services.endpoint_picker.assembly_discovery import Sources
+from services.endpoint_picker.assembly_traffic import PrefixParts
 from services.endpoint_picker.doors.ext_proc import ProcessorService
 from services.endpoint_picker.doors.grpc import PickerService
 from services.endpoint_picker.doors.http import HttpDoor
@@ -67,6 +68,20 @@ class Doors:
     metrics_server: PageServer
 
 
+@dataclass(slots=True, eq=False)
+class Watchdog:
+    """Hears of background tasks that fail; without one of them a picker is not itself, so its process should end."""
+
+    cluster: str
+    failed: asyncio.Future[None] | None = None
+
+    def task_failed(self, name: str, failure: BaseException) -> None:
+        """Log a task that ended, and let whoever waits for `failed` know."""
+        _LOG.critical("cluster %s: %s ended", self.cluster, name, exc_info=failure)
+        if self.failed is not None and not self.failed.done():
+            self.failed.set_result(None)
+
+
 @dataclass(slots=True)
 class EndpointPicker:
     """`start`, then `stop` (orderly), or `abort` (as if killed). Ports are known after `start`."""
@@ -80,21 +95,18 @@ class EndpointPicker:
     source: MetricsSource
     clock: Clock
     bus: Bus | None
+    prefix: PrefixParts | None
+    tasks: TaskScope
+    watchdog: Watchdog
     http_port: int = 0
     grpc_port: int = 0
     health_port: int = 0
     metrics_port: int = 0
-    failure: asyncio.Future[None] | None = None
     _told_ready: bool = False
-    _tasks: TaskScope = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Own the background tasks."""
-        self._tasks = TaskScope(self._task_failed)
 
     async def start(self) -> None:
         """Open the doors and begin to watch and publish. Raises OSError or `BindError` when an address cannot be had."""
-        self.failure = asyncio.get_running_loop().create_future()
+        self.watchdog.failed = asyncio.get_running_loop().create_future()
         settings, doors = self.settings, self.doors
         try:
             self.http_port = await doors.http_server.listen(settings.http.host, settings.http.port)
@@ -109,18 +121,20 @@ class EndpointPicker:
         except (OSError, AdapterError):
             await self.abort()
             raise
-        self.observer.start(self._tasks)
+        self.observer.start(self.tasks)
         for pool, source in self.sources.endpoints.items():
-            self._tasks.spawn(self.observer.follow(pool, source), f"discover {pool}")
+            self.tasks.spawn(self.observer.follow(pool, source), f"discover {pool}")
         for place, objects in enumerate(self.sources.objects):
-            self._tasks.spawn(self.life.declared.follow(place, objects), f"objects {place}")
+            self.tasks.spawn(self.life.declared.follow(place, objects), f"objects {place}")
         self.life.flow.start()
-        self._tasks.spawn(self._pulse(), "pulse")
+        if self.prefix is not None:
+            self.prefix.start(self.tasks)
+        self.tasks.spawn(self._pulse(), "pulse")
         if self.bus is not None:
             await self.bus.sender.start()
             await self.bus.reader.start()
-            self._tasks.spawn(self.bus.publisher.listen(), "listen for rivals")
-            self._tasks.spawn(self.bus.publisher.run(), "publish")
+            self.tasks.spawn(self.bus.publisher.listen(), "listen for rivals")
+            self.tasks.spawn(self.bus.publisher.run(), "publish")
 
     def drain(self) -> None:
         """Refuse new requests with `x-gir-drained` and say so in reports; running requests go on."""
@@ -159,7 +173,7 @@ class EndpointPicker:
         """End at once, as if the process were killed: nothing is said, every socket is cut."""
         self.doors.http.cancel_all()
         await self.doors.http_server.close()
-        await self._tasks.close()
+        await self.tasks.close()
         await self.doors.grpc_server.stop(ms(0))
         await self._end()
 
@@ -176,14 +190,21 @@ class EndpointPicker:
             self.bus.publisher.frozen = on
 
     @property
+    def failure(self) -> "asyncio.Future[None] | None":
+        """Done when a background task failed; None before the start."""
+        return self.watchdog.failed
+
+    @property
     def ready(self) -> bool:
         """Whether at least one endpoint is ready."""
         return self.life.scheduler.ready
 
     async def _end(self) -> None:
-        await self._tasks.close()
+        await self.tasks.close()
         if self.doors.health_server is not None:
             await self.doors.health_server.stop(ms(0))
+        if self.prefix is not None:
+            await self.prefix.close()
         if self.life.telling.tracing is not None:
             await asyncio.to_thread(self.life.telling.tracing.close)
         await self.doors.metrics_server.close()
@@ -205,6 +226,10 @@ class EndpointPicker:
                 self.doors.grpc.expire(now)
                 self.doors.ext_proc.expire(now)
                 self.life.declared.models.learn(self.observer.table)
+                if self.prefix is not None:
+                    self.prefix.pods.follow(self.observer.table)
+                if self.life.sessions is not None:
+                    self.life.sessions.sweep(now)
                 self.life.flow.refresh(now)
                 await self._tell_readiness()
 
@@ -219,8 +244,3 @@ class EndpointPicker:
     def _grpc_servers(self) -> list[GrpcServer]:
         doors = self.doors
         return [server for server in (doors.grpc_server, doors.health_server) if server is not None]
-
-    def _task_failed(self, name: str, failure: BaseException) -> None:
-        _LOG.critical("cluster %s: %s ended", self.settings.cluster, name, exc_info=failure)
-        if self.failure is not None and not self.failure.done():
-            self.failure.set_result(None)

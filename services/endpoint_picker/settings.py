@@ -18,6 +18,7 @@ from services.core.units import ms
 from services.endpoint_picker.addresses import normal_path
 from services.endpoint_picker.discovery_settings import KubernetesAccess
 from services.endpoint_picker.pool_settings import Name, PoolSettings
+from services.endpoint_picker.traffic_settings import Prefix, Scheduling
 from services.wire.config.field_types import bootstrap_servers
 from services.wire.config.listeners import Listener, MetricsDoor, Port, check_loopback
 from services.wire.config.settings_source import Settings
@@ -129,6 +130,8 @@ class PickerSettings(Settings):
     """The pool that takes requests whose model no pool serves; without it they are 404."""
     objectives: dict[str, Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]] = Field(default_factory=dict)
     """Priority by objective; below 0 a request may be shed first. Kubernetes adds its InferenceObjectives."""
+    scheduling: Scheduling = Scheduling()
+    prefix: Prefix = Prefix()
     tracing: Tracing | None = None
     metrics: MetricsDoor = MetricsDoor()
     kafka: Kafka = Kafka()

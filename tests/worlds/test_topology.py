@@ -57,7 +57,7 @@ def test_every_endpoint_of_a_picker_is_a_pod_of_its_cluster_that_serves_the_pool
             for endpoint in pool.endpoints:
                 pod = pods.pop(endpoint.id)
                 assert endpoint.address == f"127.0.0.1:{pod.port}"
-                assert (pod.model, *pod.aliases) == pool.models
+                assert (pod.model, *pod.aliases) == pool.names
                 assert endpoint.capacity_requests == PROFILES[PROFILE].max_num_seqs
         assert not pods
 

@@ -11,9 +11,9 @@ from math import isfinite
 
 from services.core.fleet import HealthState
 from services.core.scheduling.draws import WORDS
-from services.core.scheduling.endpoint_filters import EndpointFilter, PrefixAffinity, SloHeadroom
+from services.core.scheduling.endpoint_filters import EndpointFilter, PrefixAffinity, SessionPin, SloHeadroom
 from services.core.scheduling.refusals import OF_CLUSTERS, OF_ENDPOINTS, Words
-from services.core.scheduling.scorers.affinity import ColdSpread, Lora, Prefix
+from services.core.scheduling.scorers.affinity import ColdSpread, Lora, Prefix, Session
 from services.core.scheduling.scorers.fit import Attribute, HeaderLabel
 from services.core.scheduling.scorers.latency import Latency
 from services.core.scheduling.scorers.load import KvUse, Queue
@@ -89,6 +89,13 @@ class SchedulingProfile:
         """Whether anything in it goes by what endpoints hold of the prompt, which costs a look-up of its blocks."""
         return any(isinstance(each, PrefixAffinity) for each in self.filters) or any(
             isinstance(w.scorer, Prefix | ColdSpread | Latency) for w in self.scorers
+        )
+
+    @property
+    def reads_sessions(self) -> bool:
+        """Whether anything in it goes by the endpoint that a session is bound to."""
+        return any(isinstance(each, SessionPin) for each in self.filters) or any(
+            isinstance(w.scorer, Session) for w in self.scorers
         )
 
     @property

@@ -14,6 +14,7 @@ from services.core.scheduling.profile import (
     Weighted,
     endpoint_profile,
 )
+from services.core.scheduling.scorers.affinity import Session
 from services.core.scheduling.scorers.fit import Attribute, HeaderLabel
 from services.core.scheduling.scorers.latency import Latency
 from services.core.scheduling.scorers.load import KvUse, Queue
@@ -79,3 +80,15 @@ def test_measured_latency_is_asked_for_only_where_it_is_used(profile: Scheduling
 )
 def test_a_prompt_is_looked_up_only_where_it_is_used(profile: SchedulingProfile, reads: bool) -> None:
     assert profile.reads_prefix is reads
+
+
+@pytest.mark.parametrize(
+    ("profile", "reads"),
+    [
+        (ENDPOINTS, False),
+        (endpoint_profile(filters=(PrefixAffinity(), SessionPin())), True),
+        (endpoint_profile(scorers=(Weighted(Queue()), Weighted(Session()))), True),
+    ],
+)
+def test_sessions_are_kept_only_where_they_are_used(profile: SchedulingProfile, reads: bool) -> None:
+    assert profile.reads_sessions is reads
