@@ -15,14 +15,18 @@ from rich.console import Console
 from rich.table import Table
 
 from services.cli.exit_codes import DONE, NO
-from services.worlds import bench_http, bench_route
+from services.worlds import bench_http, bench_picker, bench_route
 from services.worlds.bench_http import BenchError, BenchOptions, Subject
+from services.worlds.bench_picker import PickerBenchOptions
+from services.worlds.bench_picker_memory import MemoryOptions
 from services.worlds.bench_router import router_subject
+
+MINUTES_MIN, MINUTES_MAX = 0.1, 120.0
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb and its benchmarks."""
-    parser = subparsers.add_parser("bench", help="measure: route, http")
+    parser = subparsers.add_parser("bench", help="measure: route, http, picker")
     names = parser.add_subparsers(dest="bench", required=True, metavar="NAME")
     route = names.add_parser(
         "route", help="a decision beside a bare gRPC round trip; Route beside an empty handler"
@@ -39,14 +43,24 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     http.add_argument(
         "--rounds", type=int, default=3, help="medians are taken over these (default: %(default)s)"
     )
-    for one in (route, http):
+    picker = names.add_parser(
+        "picker", help="the endpoint picker: scraping, picks, prefixes, Envoy, sharing of load, memory"
+    )
+    picker.add_argument(
+        "--part", action="append", choices=bench_picker.PARTS, help="measure this part only; repeatable"
+    )
+    picker.add_argument(
+        "--minutes", type=_minutes, default=0.5, help="of watching memory (default: %(default)s)"
+    )
+    picker.add_argument("--check", action="store_true", help="exit with 1 when a limit is missed")
+    for one in (route, http, picker):
         one.add_argument("--json", action="store_true", help="end with one line of JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print; 1 when the benchmark could not be run."""
+    """Measure and print; 1 when the benchmark could not be run, or with `--check` when a limit was missed."""
     try:
-        result = bench_route.run() if args.bench == "route" else _http(args)
+        result = _measure(args)
     except BenchError as error:
         print(f"gir bench: {error}", file=sys.stderr)
         return NO
@@ -54,7 +68,30 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(result))
     else:
         _print(result)
-    return DONE
+    complaints = bench_picker.missed(result) if args.bench == "picker" else []
+    for complaint in complaints:
+        _say(f"missed: {complaint}")
+    return NO if complaints and args.check else DONE
+
+
+def _measure(args: argparse.Namespace) -> dict[str, Any]:
+    if args.bench == "route":
+        return bench_route.run()
+    return _http(args) if args.bench == "http" else _picker(args)
+
+
+def _picker(args: argparse.Namespace) -> dict[str, Any]:
+    options = PickerBenchOptions(
+        parts=args.part or bench_picker.PARTS, memory=MemoryOptions(minutes=args.minutes)
+    )
+    return bench_picker.run(options, _say)
+
+
+def _minutes(text: str) -> float:
+    minutes = float(text)
+    if not MINUTES_MIN <= minutes <= MINUTES_MAX:
+        raise argparse.ArgumentTypeError(f"must lie in {MINUTES_MIN:g}..{MINUTES_MAX:g}")
+    return minutes
 
 
 def _http(args: argparse.Namespace) -> dict[str, Any]:
