@@ -8,6 +8,7 @@ import signal
 import sys
 
 from services.adapters.ports import AdapterError
+from services.adapters.system.heap import settle_heap
 from services.adapters.system.logs import log_to_stderr
 from services.endpoint_picker.assembly import build
 from services.endpoint_picker.process import EndpointPicker
@@ -36,6 +37,7 @@ async def serve(settings: PickerSettings) -> int:
         await picker.start()
     except (OSError, AdapterError) as error:
         return _complain(f"cannot listen: {error}", FAILED)
+    settle_heap()
     _announce(settings, picker)
     if picker.failure is not None:
         picker.failure.add_done_callback(lambda _: told_to_stop.set())

@@ -4,12 +4,12 @@ Words of the command line are `cli`'s; logging goes to standard error.
 """
 
 import asyncio
-import gc
 import signal
 import sys
 from typing import Final
 
 from services.adapters.ports import AdapterError
+from services.adapters.system.heap import settle_heap
 from services.adapters.system.logs import log_to_stderr
 from services.global_router.assembly import build, build_projector
 from services.global_router.process import Router
@@ -20,9 +20,6 @@ STOPPED: Final = 0
 FAILED: Final = 1
 WRONG_SETTINGS: Final = 2
 UNREACHABLE: Final = 3
-
-YOUNG_OBJECTS_MAX: Final = 10_000
-"""Objects made before the collector looks at them: a pass over so many takes about 0.5 ms."""
 
 
 async def serve_router(settings: RouterSettings) -> int:
@@ -37,7 +34,7 @@ async def serve_router(settings: RouterSettings) -> int:
         await router.start()
     except (OSError, AdapterError) as error:
         return _complain("router", f"cannot start: {error}", FAILED)
-    _settle_memory()
+    settle_heap()
     _announce(settings, router)
     if router.failure is not None:
         router.failure.add_done_callback(lambda _: told_to_stop.set())
@@ -83,18 +80,6 @@ def _signals() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told_to_stop.set)
     return told_to_stop
-
-
-def _settle_memory() -> None:
-    """Spare the collector what was made at start, and let it look at young objects less often.
-
-    A full collection over the 90,000 objects of the imported modules stops every request for 60 ms; they
-    live as long as the process. A request leaves no cycles behind, so young ones may pile up longer: the
-    default of 700 looks at the decision records after every 200 requests.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
 
 
 def _announce(settings: RouterSettings, router: Router) -> None:
