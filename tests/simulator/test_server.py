@@ -7,7 +7,6 @@ import httpx
 import pytest
 from openai import AsyncOpenAI, BadRequestError, NotFoundError, OpenAI, RateLimitError
 
-from services.adapters.http.connection import Phase
 from services.simulator.assembly import RunningPod
 from services.simulator.tokens import words
 from tests.simulator.pods import MODEL, QUICK, STUCK, chat, connected, raw_request, running_pod
@@ -17,11 +16,6 @@ from tests.support.wait import eventually
 
 def openai_client(pod: RunningPod) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"http://{pod.address}/v1", api_key="none", max_retries=0)
-
-
-def busy(pod: RunningPod) -> int:
-    """How many connections owe an answer."""
-    return sum(connection.phase is Phase.BUSY for connection in pod._sockets._connections)
 
 
 # --- the official client ------------------------------------------------------------------------
