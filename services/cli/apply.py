@@ -19,6 +19,7 @@ from services.cli.exit_codes import DONE, NO, UNREACHABLE, USAGE
 from services.control.publication import Publication, PublicationRefusedError, publish_policy
 from services.core.policy import PolicySnapshot
 from services.core.units import seconds
+from services.wire.config.documents import Documents
 from services.wire.config.field_types import host_port
 from services.wire.config.load import InvalidDocumentsError, load, to_policy
 from services.wire.errors import OversizeError
@@ -70,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         documents = load(read_sources(args.files))
         print_problems(documents.warnings)
+        _say_unpublished(documents)
         policy = to_policy(documents, 1, clock.wall_ms())
     except UnreadableFileError as error:
         print(f"gir apply: {error}", file=sys.stderr)
@@ -116,6 +118,16 @@ async def _over_kafka(args: argparse.Namespace, policy: PolicySnapshot, clock: C
     finally:
         await publisher.close()
         await reader.close()
+
+
+def _say_unpublished(documents: Documents) -> None:
+    """Name the documents that are no part of a policy, in one line; nobody should take them for published."""
+    left = [
+        *(f"InferenceGateway {each.value.metadata.name} ({each})" for each in documents.inference_gateways),
+        *(f"Site ({each})" for each in documents.sites),
+    ]
+    if left:
+        print(f"gir apply: not published, as no part of a policy: {', '.join(left)}", file=sys.stderr)
 
 
 def _rendered(published: Publication, output: str) -> str:

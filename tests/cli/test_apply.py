@@ -17,6 +17,18 @@ from services.wire.policy_codec import SNAPSHOT_KEY, decode_published
 from tests.wire.config import example
 
 CLOCK = SystemClock()
+GATEWAY = """\
+apiVersion: gir.dev/v1alpha1
+kind: InferenceGateway
+metadata: {name: chat}
+spec:
+  auth: {mode: none}
+  waive: [auth-none]
+  pools:
+    - name: chat
+      selector: {app: chat}
+      models: [{name: llama}]
+"""
 POLICY = to_policy(load(example.EVERYTHING), 1, WallMs(0))
 
 
@@ -131,3 +143,18 @@ def test_wrong_words_are_usage_errors(words: tuple[str, ...], capsys: pytest.Cap
         parsed("f.yaml", *words)
     assert left.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+def test_documents_that_are_no_part_of_a_policy_are_named_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever else is wrong: here the Fleet is missing, so that no bus is asked."""
+    site, gateway = tmp_path / "site.yaml", tmp_path / "gateway.yaml"
+    site.write_text(example.SITE)
+    gateway.write_text(GATEWAY)
+    assert apply.run(parsed(str(site), str(gateway), "--kafka", "127.0.0.1:9")) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert (
+        f"gir apply: not published, as no part of a policy: InferenceGateway chat ({gateway}), Site ({site})"
+        in lines
+    )
