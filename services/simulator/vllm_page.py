@@ -36,6 +36,7 @@ _KV = {
 }
 _FINISHED = _metric("request_success_total", "counter", "Count of successfully processed requests.")
 _CACHE_CONFIG = _metric("cache_config_info", "gauge", "Information of the LLMEngine CacheConfig")
+_SLEEP = _metric("engine_sleep_state", "gauge", "Engine sleep state; awake = 0 means engine is sleeping.")
 _LORA = _metric("lora_requests_info", "gauge", "Running stats on lora requests.")
 # The gauges that only the elder engine had; nothing here swaps.
 _GONE = (
@@ -114,6 +115,7 @@ class VllmPage:
         self._labels = [f'engine="{rank}",{served}' if current else served for rank in range(len(engines))]
         self._load = (self._lines(_RUNNING), self._lines(_WAITING))
         self._kv = self._lines(_KV[names])
+        self._sleep = self._labels if current else []
         self._counters = [(self._lines(metric), pick) for metric, pick in _COUNTERS + _PREFIX_COUNTERS[names]]
         self._finished = [
             (tallies.finished, reason, f'{_FINISHED.name}{{{labels},finished_reason="{reason}"}} ')
@@ -146,6 +148,7 @@ class VllmPage:
                 f"{line}{pick(engine.tallies)}.0\n"
                 for line, engine in zip(counter_lines, engines, strict=True)
             ]
+        parts += self._sleep_states()
         parts.append(_FINISHED.head())
         parts += [f"{line}{finished[reason]}.0\n" for finished, reason, line in self._finished]
         for head, series in self._histograms:
@@ -162,6 +165,18 @@ class VllmPage:
         """Return what stands before the value, by rank; the first carries the head."""
         lines = [f"{metric.name}{{{labels}}} " for labels in self._labels]
         return [metric.head() + lines[0], *lines[1:]]
+
+    def _sleep_states(self) -> list[str]:
+        """Return a series per rank and state; the engines sleep at level 1. The elder page has none."""
+        lines = [_SLEEP.head()] if self._sleep else []
+        for labels, engine in zip(self._sleep, self._engines, strict=False):
+            for state, held in (
+                ("awake", not engine.asleep),
+                ("weights_offloaded", engine.asleep),
+                ("discard_all", False),
+            ):
+                lines.append(f'{_SLEEP.name}{{{labels},sleep_state="{state}"}} {float(held)}\n')
+        return lines
 
     def _adapters(self, now: Instant, wall_ms: WallMs) -> str:
         """Return a series per set of adapters, whose value is the wall time in seconds it was last the case.

@@ -247,3 +247,13 @@ def test_a_lease_file_in_no_folder_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(SettingsError, match="is not a folder"):
         build(settings, Shared(hand_off_keys={}))
+
+
+async def test_a_pod_put_to_sleep_gets_nothing_until_it_is_woken() -> None:
+    async with cluster_of(2) as cluster, httpx.AsyncClient() as direct:
+        base = f"http://{cluster.pods[0].address}"
+        await direct.post(f"{base}/sleep")
+        await eventually(lambda: cluster.picker.observer.table["pod-0"].reason == "asleep")
+        assert [pod.id for pod in cluster.picker.observer.table.ready("chat")] == ["pod-1"]
+        await direct.post(f"{base}/wake_up")
+        await eventually(lambda: cluster.picker.observer.table["pod-0"].state is PodState.READY)

@@ -13,6 +13,7 @@ from services.adapters.model_server.series import (
     collect,
     counted,
     from_label,
+    having,
     histogram,
     maximum,
     missing,
@@ -36,6 +37,8 @@ KV_USE = "vllm:kv_cache_usage_perc"
 KV_USE_ELDER = "vllm:gpu_cache_usage_perc"
 LORA = "vllm:lora_requests_info"
 CACHE = "vllm:cache_config_info"
+SLEEP = "vllm:engine_sleep_state"
+"""One gauge per `sleep_state`: `awake`, `weights_offloaded` (level 1), `discard_all` (level 2)."""
 TTFT = "vllm:time_to_first_token_seconds_bucket"
 PROMPT_TOKENS = "vllm:prompt_tokens_total"
 GENERATION_TOKENS = "vllm:generation_tokens_total"
@@ -47,7 +50,7 @@ PREFIX_HITS_ELDER = "vllm:gpu_prefix_cache_hits_total"
 MAX_ADAPTERS = 4096
 """More names than a server can hold adapters; reports cut their lists far below it."""
 
-_LOAD = (WAITING, RUNNING, KV_USE, KV_USE_ELDER, LORA, CACHE)
+_LOAD = (WAITING, RUNNING, KV_USE, KV_USE_ELDER, LORA, CACHE, SLEEP)
 _SLOW = (
     TTFT,
     PROMPT_TOKENS,
@@ -97,6 +100,7 @@ class VllmReader:
             if with_ttft
             else None,
             missing=missing(((WAITING, waiting), (RUNNING, running), (KV_USE, kv_use))),
+            asleep=maximum(having(found(SLEEP, ()), "sleep_state", "awake")) == 0,
         )
 
 

@@ -40,6 +40,7 @@ class EngineReading:
     Data-parallel ranks are already merged (waiting and running summed, KV the maximum). `max_adapters` bounds
     the adapters named; of an engine that names none it is the number of free slots. `missing` names the metrics
     a picker needs and this page lacks, as the engine spells them; what an engine never publishes is not missing.
+    `asleep`: the server answers but computes nothing, so that its empty queue is no invitation.
     """
 
     engine: str
@@ -55,6 +56,7 @@ class EngineReading:
     ttft: BucketCounts | None = None
     totals: TokenTotals | None = None
     missing: tuple[str, ...] = ()
+    asleep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ Laws. A pod that left the declared set vanishes at once and its row counts on by
 its row. Terminating pods are DRAINING; one that its orchestrator calls not ready is WARMING during its start
 and FAILED after, and is never picked. A pod that never answered is WARMING. Three refused scrapes in a row make FAILED, a connect failure on
 the request path makes EXCLUDED, metrics older than 2 s make STALE; each of these ends with two good scrapes
-in a row, so that a single lost scrape moves nothing and a flapping server stays out. A version or page that
+in a row, so that a single lost scrape moves nothing and a flapping server stays out. One that says it sleeps
+is FAILED until it says otherwise. A version or page that
 lacks a needed metric is DEGRADED, which still serves. DRAINING is declared from outside. Every move is
 returned exactly once. Time is an argument; scraping, logging and scoring are elsewhere.
 """
@@ -342,6 +343,8 @@ class PodTable:
             return PodState.FAILED, "connection refused"
         if pod.state is PodState.FAILED and not recovered:
             return PodState.FAILED, pod.reason
+        if pod.reading is not None and pod.reading.asleep:
+            return PodState.FAILED, "asleep"
         if pod.connect_failed:
             return PodState.EXCLUDED, "a request could not connect"
         if not pod.answered:

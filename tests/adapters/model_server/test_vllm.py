@@ -51,6 +51,19 @@ def test_f002_ranks_are_summed_and_kv_is_the_maximum_in_every_order_of_lines() -
         assert (reading.waiting, reading.running, reading.kv_use) == (40, 10, 0.9)
 
 
+@pytest.mark.parametrize(
+    ("awake", "asleep"), [((1,), False), ((0,), True), ((0, 0), True), ((0, 1), False), ((), False)]
+)
+def test_a_server_sleeps_when_no_rank_is_awake(awake: tuple[int, ...], asleep: bool) -> None:
+    page = "".join(
+        f'vllm:engine_sleep_state{{engine="{rank}",model_name="m",sleep_state="{state}"}} {value}.0\n'
+        for rank, up in enumerate(awake)
+        for state, value in (("awake", up), ("weights_offloaded", 1 - up), ("discard_all", 0))
+    )
+    assert read(vllm_page() + page.encode()).asleep is asleep
+    assert VllmReader().read(page.encode(), with_ttft=False).asleep is asleep
+
+
 def test_f004_a_server_without_lora_lacks_nothing() -> None:
     reading = read(vllm_page())
     assert reading.missing == ()

@@ -161,6 +161,20 @@ def test_a_connect_failure_excludes_at_once_and_two_good_scrapes_bring_back() ->
     assert states(table.read("a", GOOD, at(0.6))) == [PodState.READY]
 
 
+def test_a_sleeping_server_is_not_ready_however_idle_and_returns_when_awake() -> None:
+    table = table_of("a", "b")
+    asleep = EngineReading("vllm", waiting=0, running=0, kv_use=0.0, asleep=True)
+    for pod in "ab":
+        table.read(pod, GOOD, at(0))
+    assert table.read("a", asleep, at(0.2)) == (PodMoved("a", PodState.READY, PodState.FAILED, "asleep"),)
+    assert table.serving("pool") == (Serving.FRESH, [table["b"]])
+    table.read("b", asleep, at(0.2))
+    table.tick(at(9))
+    assert table.serving("pool") == (Serving.NOBODY, [])
+    assert states(table.read("a", GOOD, at(9.2))) == [PodState.READY]
+    assert table.ready("pool") == [table["a"]]
+
+
 def test_a_missing_metric_degrades_and_is_told_once_each_way() -> None:
     table = table_of("a")
     assert table.read("a", NO_KV, at(0)) == (
