@@ -32,12 +32,12 @@ from services.wire.http1.observer import EventObserver, PlainObserver
 from services.wire.http1.passage import Passage
 from services.wire.http1.requests import Request
 from services.wire.http1.responses import ResponseError, ResponseHead
+from services.wire.http1.rewriting import Rewriter
 
 # Below this, one copy is cheaper than a second system call.
 _JOIN_BYTES_MAX = 64 * 1024
 # A body held for its first event longer than this is handed over unread: comments without end must not fill memory.
 _HELD_BYTES_MAX = 1024 * 1024
-
 _NONE: frozenset[bytes] = frozenset()
 
 
@@ -102,7 +102,6 @@ _READY: Final = _State.READY
 _RELAYING: Final = _State.RELAYING
 _ENDED: Final = _State.ENDED
 
-
 _SENT = UpstreamRequest(b"", b"", b"", b"")
 """Stands for a request that is on its way, so that a long answer does not keep its prompt in memory."""
 
@@ -111,7 +110,7 @@ class Exchange:
     """One request to one origin and its response. Public attributes are valid from response_ready on.
 
     head: the upstream's head. observer: EventObserver for event streams, PlainObserver otherwise.
-    drop_usage: leave out events that hold nothing but usage.
+    drop_usage: leave out events that hold nothing but usage. rewriter: alters a plain body behind the observer.
     """
 
     __slots__ = (
@@ -128,6 +127,7 @@ class Exchange:
         "_reading_paused",
         "_request",
         "_responder",
+        "_rewriter",
         "_seen_at",
         "_state",
         "_timeouts",
@@ -145,6 +145,7 @@ class Exchange:
         timeouts: ExchangeTimeouts = DEFAULT_TIMEOUTS,
         *,
         drop_usage: bool = False,
+        rewriter: Rewriter | None = None,
     ) -> None:
         self.origin = origin
         self._request = request
@@ -152,6 +153,7 @@ class Exchange:
         self._listener = listener
         self._timeouts = timeouts
         self._drop_usage = drop_usage
+        self._rewriter = rewriter
         self._state = _WAITING
         self._connection: UpstreamConnection | None = None
         self._passage: Passage | None = None
@@ -359,6 +361,7 @@ class Exchange:
             client_minor_version=client.minor_version,
             client_keep_alive=client.keep_alive,
             head_request=client.method == b"HEAD",
+            rewriter=self._rewriter,
         )
         return self._passage
 

@@ -71,14 +71,25 @@ class EventObserver:
     first_event: payload of the first event that is not a comment. error: payload of the first
     event that reports an error. usage_event: payload of the last event with a usage object: usage
     is cumulative, never summed. done: `[DONE]` was seen. data_lines: data lines seen so far.
+    bytes_seen: of the body so far.
     drop_usage: leave out events whose only content is usage.
     """
 
-    __slots__ = ("_drop_usage", "_tail", "data_lines", "done", "error", "first_event", "usage_event")
+    __slots__ = (
+        "_drop_usage",
+        "_tail",
+        "bytes_seen",
+        "data_lines",
+        "done",
+        "error",
+        "first_event",
+        "usage_event",
+    )
 
     def __init__(self, *, drop_usage: bool = False) -> None:
         self._drop_usage = drop_usage
         self._tail = bytearray()
+        self.bytes_seen = 0
         self.first_event: bytes | None = None
         self.error: bytes | None = None
         self.usage_event: bytes | None = None
@@ -105,6 +116,7 @@ class EventObserver:
 
     def feed(self, body: bytes) -> bytes:
         """Observe body bytes; return the whole events that may go on now: body itself when it passes whole."""
+        self.bytes_seen += len(body)
         tail = self._tail
         if not tail and body.endswith(b"\n\n"):
             return self._observe(body)

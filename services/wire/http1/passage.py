@@ -13,6 +13,7 @@ from typing import Final
 from services.wire.http1.heads import status_line
 from services.wire.http1.observer import BodyObserver
 from services.wire.http1.responses import BodyFraming, ResponseHead
+from services.wire.http1.rewriting import Rewriter, RewritingObserver
 
 LAST_CHUNK: Final = b"0\r\n\r\n"
 
@@ -41,6 +42,7 @@ _FRAMED_BY_LENGTH: Final = BodyFraming.LENGTH
 _FRAMED_BY_NOTHING: Final = BodyFraming.NONE
 _LENGTH_HEADER: Final = frozenset((b"content-length",))
 _CODING_HEADER: Final = frozenset((b"transfer-encoding",))
+_PLAIN_CODINGS: Final = (None, b"identity")
 _FRAMING_HEADERS: Final = _LENGTH_HEADER | _CODING_HEADER
 
 
@@ -48,6 +50,7 @@ class Passage:
     """Turn an upstream's reads into client bytes.
 
     client_minor_version and client_keep_alive come from the request. head_request: the client sent HEAD.
+    rewriter: alters the body, unless its content is coded; the upstream's Content-Length then does not hold.
     unfinished: the body has ended as framed and its stream has not; the client's body is left open for an error.
     """
 
@@ -70,8 +73,12 @@ class Passage:
         client_minor_version: int,
         client_keep_alive: bool,
         head_request: bool = False,
+        rewriter: Rewriter | None = None,
     ) -> None:
         self.head = head
+        rewritten = rewriter is not None and head.header(b"content-encoding") in _PLAIN_CODINGS
+        if rewriter is not None and rewritten:
+            observer = RewritingObserver(observer, rewriter)
         self._observer = observer
         self._client_minor_version = client_minor_version
         framing = head.framing
@@ -80,7 +87,7 @@ class Passage:
         self.unfinished = False
         if head_request or framing is _FRAMED_BY_NOTHING:
             self.outgoing = _NONE
-        elif framing is _FRAMED_BY_LENGTH and not head.is_event_stream:
+        elif framing is _FRAMED_BY_LENGTH and not head.is_event_stream and not rewritten:
             self.outgoing = _AS_RECEIVED
         else:
             self.outgoing = self._open_ended()

@@ -95,6 +95,12 @@ class ResponseHead:
         """Return the first value of a lowercase header name."""
         return _field(self._raw, self._lower, b"\r\n" + name + b":")
 
+    def names_starting(self, prefix: bytes) -> frozenset[bytes]:
+        """Return the lowercase names of headers that start with a lowercase prefix; usually none."""
+        if b"\r\n" + prefix not in self._lower:
+            return frozenset()
+        return frozenset(name for name, _ in self.headers if name.startswith(prefix))
+
     def relayable_block(self, without: frozenset[bytes]) -> bytes:
         """Render the end-to-end header lines but those in `without`; the framing headers stay.
 

@@ -99,6 +99,11 @@ class ModelBack:
         self._held = b""
         self._after_backslash = False
 
+    @property
+    def holding(self) -> bool:
+        """Whether bytes wait for the next chunk."""
+        return bool(self._held)
+
     def feed(self, chunk: bytes) -> bytes:
         """Return what may go on: the bytes so far, renamed, but for a member that is not complete yet."""
         data = self._held + chunk if self._held else chunk
