@@ -108,7 +108,9 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     sessions = SessionTable() if config.profile.reads_sessions else None
     prefixes = None if prefix is None else prefix.requests
     life = Lifecycle(scheduler, declared, flow, telling, clock, prefixes, sessions)
-    http = HttpDoor(entry, reception, life, observer, pool, clock, timeouts)
+    http = HttpDoor(
+        entry, reception, life, observer, pool, clock, timeouts, body_bytes_max=settings.http.body_max_bytes
+    )
     grpc = PickerService(entry, life, observer, clock, ids)
     ext_proc = ProcessorService(entry, reception, life, clock, _stream_rules(settings.ext_proc))
     options = ServerOptions(limits=RequestLimits(body_bytes=settings.http.body_max_bytes))

@@ -17,6 +17,8 @@ from services.core.units import Duration
 from services.endpoint_picker.lifecycle import Running
 from services.endpoint_picker.outcomes import Outcome
 from services.endpoint_picker.pick import Pick
+from services.endpoint_picker.sessions import session_token
+from services.wire.ext_proc.metadata import SESSION_TOKEN
 from services.wire.http1.failures import (
     ConnectFailed,
     Failure,
@@ -24,14 +26,13 @@ from services.wire.http1.failures import (
     PoolExhausted,
     TotalTimeout,
 )
-from services.wire.http1.heads import header_block
+from services.wire.http1.rewriting import Rewriter
 from services.wire.openai.errors import in_band_error
 
-ENDPOINT_HEADER = b"x-gir-endpoint"
-REQUEST_ID_HEADER = b"x-gir-request-id"
 _SERVER_ERROR = 500
 _TOO_MANY = 429
 _OURS = b"x-gir-"
+_SESSION = frozenset((SESSION_TOKEN,))
 
 
 class Pool(Protocol):
@@ -70,7 +71,11 @@ class ForwardOwner(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Forward:
-    """An `ExchangeListener` that commits whatever the pod answers. `hold` delays everything (a black hole)."""
+    """An `ExchangeListener` that commits whatever the pod answers. `held` is what waits in the dark (a black hole).
+
+    `rewriter` puts the client's name of the model back; None where the pod knows it by that name. `sessions`: the
+    answer names its pod to whoever comes back.
+    """
 
     owner: ForwardOwner
     request: Running
@@ -78,16 +83,21 @@ class Forward:
     upstream: UpstreamRequest
     responder: Responder
     timeouts: ExchangeTimeouts
+    rewriter: Rewriter | None = None
+    sessions: bool = False
     exchange: Exchange | None = None
     outcome: Outcome = Outcome.SUCCEEDED
     held: Callable[[], None] | None = None
     dark: bool = False
 
     def start(self) -> None:
-        """Send the request to the pick's pod."""
-        self.responder.on_disconnect = self.client_gone
+        """Send the request to the pick's pod, unless its client left or it was evicted in the dark."""
+        if self.request.ended:
+            return
         origin = self.owner.origin(self.pick.pod)
-        self.exchange = Exchange(origin, self.upstream, self.responder.request, self, self.timeouts)
+        self.exchange = Exchange(
+            origin, self.upstream, self.responder.request, self, self.timeouts, rewriter=self.rewriter
+        )
         self.owner.pool.start(self.exchange)
 
     def client_gone(self) -> None:
@@ -102,7 +112,9 @@ class Forward:
             self.exchange.abort()
 
     def evict(self, reason: DropReason, message: str, retry_after: Duration | None) -> None:
-        """End before the answer has begun: the pod is needed for work that matters more."""
+        """End before the answer has begun: the pod is needed for work that matters more. Later it is too late."""
+        if self.request.ended or self.responder.started:
+            return
         self.stop()
         self.owner.ended(self, Outcome.CANCELLED)
         self.owner.refuse(self.responder, reason, message, retry_after)
@@ -133,13 +145,15 @@ class Forward:
             self.outcome = Outcome.GATEWAY_ERROR
         elif exchange.head.status == _TOO_MANY:
             self.outcome = Outcome.SATURATED
-        spoofed = frozenset(name for name, _ in exchange.head.headers if name.startswith(_OURS))
-        extra = header_block(
-            (
-                (ENDPOINT_HEADER, self.pick.pod.id.encode()),
-                (REQUEST_ID_HEADER, self.pick.request.request_id.encode()),
-            )
+        pod = self.pick.pod.id
+        extra = b"x-gir-endpoint: %b\r\nx-gir-request-id: %b\r\n" % (
+            pod.encode(),
+            self.pick.request.request_id.encode(),
         )
+        spoofed = exchange.head.names_starting(_OURS)
+        if self.sessions:
+            spoofed |= _SESSION
+            extra += b"x-session-token: %b\r\n" % session_token(pod).encode()
         self.owner.committed(self.request)
         exchange.commit(self.responder, extra, without=spoofed)
 
@@ -181,8 +195,12 @@ class Forward:
             self.held = lambda: self.relay_failed(exchange, failure)
             return
         self.owner.ended(self, Outcome.BROKEN_OFF)
-        message = "The endpoint broke off inside its answer."
-        exchange.append_and_close(in_band_error(DropReason.ATTEMPTS_EXHAUSTED, message))
+        if exchange.head.is_event_stream:
+            message = "The endpoint broke off inside its answer."
+            exchange.append_and_close(in_band_error(DropReason.ATTEMPTS_EXHAUSTED, message))
+        else:
+            # An event in JSON would end it properly and unreadably.
+            self.responder.abort()
 
     def _fail(self, reason: DropReason, message: str, outcome: Outcome) -> None:
         self.owner.ended(self, outcome)

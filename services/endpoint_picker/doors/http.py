@@ -7,6 +7,8 @@ Checks the hop, picks, forwards byte for byte. What a request may do is `entry`,
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
 
 from services.adapters.http.relay import ExchangeTimeouts, UpstreamRequest
 from services.adapters.http.responder import Responder
@@ -23,34 +25,45 @@ from services.endpoint_picker.lifecycle import Dropped, Lifecycle, Running
 from services.endpoint_picker.observe import Observer
 from services.endpoint_picker.outcomes import Outcome
 from services.endpoint_picker.pick import Pick
+from services.wire.content_coding import CodingError, codings_of, decoded
 from services.wire.control_headers import BadHeaderError
 from services.wire.ext_proc.metadata import is_control
 from services.wire.hand_off import HEADER, HandOff
-from services.wire.http1.heads import forwardable_block
+from services.wire.http1.heads import forwardable_block, header_block
+from services.wire.http1.limits import RequestLimits
 from services.wire.http1.refusals import Refusal
 from services.wire.http1.requests import Request
-from services.wire.openai.errors import DROP_REASON_HEADER, ErrorAnswer, error_answer, error_body
+from services.wire.model_headers import model_headers
+from services.wire.openai.errors import DROP_REASON_HEADER, ErrorAnswer, error_answer, refusal_answer
 from services.wire.openai.requests import BadBodyError, model_list
-from services.wire.openai.usage import NO_USAGE, read_usage
-from services.wire.status import GRPC_INVALID_ARGUMENT, DoorReason, StatusRow
+from services.wire.openai.rewrite import ModelBack
+from services.wire.openai.usage import read_usage
+from services.wire.status import DoorReason
 
 _LOG = logging.getLogger(__name__)
 
 _ALIAS = b"/openai/v1/"
 _ALIAS_BYTES = len(b"/openai")
-_MODELS = b"/v1/models"
+_READABLE = frozenset({b"/v1/models", b"/readyz", b"/healthz"})
 _SERVED = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings", b"/v1/responses"})
 _HAND_OFF = HEADER.encode()
 _CREDENTIALS = frozenset({b"authorization"})
 DRAINED_HEADER = ("x-gir-drained", "true")
 _PLAIN = ((b"content-type", b"text/plain; charset=utf-8"),)
+_CODING: Final = b"content-encoding"
+_TRACE: Final = b"traceparent"
+_POST: Final = (b"POST", b"OPTIONS")
+_READ: Final = (b"GET", b"HEAD", b"OPTIONS")
+_ORIGINS_MAX: Final = 4096
+"""Parsed addresses kept: more than a picker has pods."""
 
 
 @dataclass(slots=True, eq=False)
 class HttpDoor:
     """Answers requests; `handle`, `screen` and `refuse_malformed` are what an HTTP server calls.
 
-    `black_hole` holds every answer, as if the cluster's network were gone; sockets stay open.
+    `black_hole` holds every answer, as if the cluster's network were gone; sockets stay open. `body_bytes_max`
+    bounds what a coded body may decode to; the server bounds what is sent.
     """
 
     entry: Entry
@@ -60,10 +73,10 @@ class HttpDoor:
     pool: Pool
     clock: Clock
     timeouts: ExchangeTimeouts
+    body_bytes_max: int = RequestLimits().body_bytes
     _running: set[Forward] = field(default_factory=set)
     waiting: set["_Waiting"] = field(default_factory=set)
     _held: list[Callable[[], None]] = field(default_factory=list)
-    _origins: dict[str, Origin] = field(default_factory=dict)
     _dark: bool = False
 
     def handle(self, request: Request, responder: Responder) -> None:
@@ -72,17 +85,22 @@ class HttpDoor:
             self._held.append(lambda: self.handle(request, responder))
             return
         path = _own_path(request)
-        if path in _SERVED:
+        allowed = _POST if path in _SERVED else _READ if path in _READABLE else None
+        if allowed is None:
+            self._answer(responder, error_answer(DoorReason.UNKNOWN_PATH, "This path is not served here."))
+        elif request.method == b"OPTIONS":
+            responder.respond(204, ((b"allow", b", ".join(allowed)),))
+        elif request.method not in allowed:
+            self._answer(responder, _not_allowed(allowed))
+        elif path in _SERVED:
             self._serve(request, responder, path)
         elif path == b"/readyz":
             ready = self.life.scheduler.ready and not self.entry.draining
             responder.respond(200 if ready else 503, _PLAIN, b"ready\n" if ready else b"no ready endpoint\n")
         elif path == b"/healthz":
             responder.respond(200, _PLAIN, b"ok\n")
-        elif path == _MODELS:
-            self._list_models(request, responder)
         else:
-            self._answer(responder, error_answer(DoorReason.UNKNOWN_PATH, "This path is not served here."))
+            self._list_models(request, responder)
 
     def screen(self, request: Request, responder: Responder) -> bool:
         """Refuse from the head alone what may not enter; a prompt is not read where it must not be."""
@@ -97,14 +115,10 @@ class HttpDoor:
 
     def refuse_malformed(self, refusal: Refusal, responder: Responder) -> None:
         """Answer what never became a request, in OpenAI's form."""
-        kind = "invalid_request_error" if refusal.status < 500 else "server_error"
-        row = StatusRow(refusal.status, GRPC_INVALID_ARGUMENT, kind, refusal.reason)
-        body = error_body(row, refusal.detail)
-        headers = (
-            (b"content-type", b"application/json"),
-            (DROP_REASON_HEADER.encode(), refusal.reason.encode()),
-        )
-        responder.respond(refusal.status, headers, body)
+        answer = refusal_answer(refusal.status, refusal.reason, refusal.detail)
+        if all(name != DROP_REASON_HEADER for name, _ in answer.headers):
+            answer = replace(answer, headers=(*answer.headers, (DROP_REASON_HEADER, refusal.reason)))
+        self._answer(responder, answer)
 
     def black_hole(self, on: bool) -> None:
         """Go dark, or surface: what was held goes on in its order."""
@@ -131,15 +145,18 @@ class HttpDoor:
     # The steps of one request
 
     def _serve(self, request: Request, responder: Responder, path: bytes) -> None:
-        if request.method != b"POST":
-            self._answer(responder, error_answer(DoorReason.METHOD_NOT_ALLOWED, "Only POST is allowed here."))
-            return
         now_ms = self.clock.wall_ms()
         try:
             hand_off = self._enter(request, now_ms)
-            intake = self.reception.read(hand_off, request.body, request.header)
+            body, coding = request.body, request.header(_CODING)
+            if coding is not None:
+                body = decoded(body, codings_of(coding), self.body_bytes_max)
+            intake = self.reception.read(hand_off, body, request.header)
         except EntryRefusedError as error:
             self.refuse(responder, error.reason, error.message, error.retry_after)
+            return
+        except CodingError as error:
+            self._answer(responder, error_answer(error.reason, error.message))
             return
         except BadBodyError as error:
             self._answer(responder, error_answer(error.reason, error.message, param=error.param))
@@ -147,8 +164,7 @@ class HttpDoor:
         except BadHeaderError as error:
             self._answer(responder, error_answer(DoorReason.INVALID_VALUE, str(error), param=error.header))
             return
-        waiting = _Waiting(self, responder, self._upstream(request, path), self._timeouts(hand_off, now_ms))
-        waiting.begin(intake)
+        _Waiting(self, responder, path, self._timeouts(hand_off, now_ms)).begin(intake)
 
     def _enter(self, request: Request, now_ms: WallMs) -> HandOff | None:
         hand_off = self._authenticate(request, now_ms)
@@ -159,22 +175,12 @@ class HttpDoor:
         token = request.header(_HAND_OFF)
         return self.entry.authenticate(None if token is None else token.decode("latin-1"), now_ms)
 
-    def _upstream(self, request: Request, path: bytes) -> UpstreamRequest:
-        # What steers routing ends here, so that no caller steers a model server or its sidecar.
-        steering = frozenset(name for name, _ in request.headers if is_control(name))
-        _, mark, query = request.target.partition(b"?")
-        block = forwardable_block(request.headers, without=_CREDENTIALS | steering)
-        return UpstreamRequest(request.method, path + mark + query, block, request.body)
-
     def _timeouts(self, hand_off: HandOff | None, now_ms: WallMs) -> ExchangeTimeouts:
         if hand_off is None or hand_off.deadline_ms is None:
             return self.timeouts
         return replace(self.timeouts, total_ms=min(self.timeouts.total_ms, hand_off.deadline_ms - now_ms))
 
     def _list_models(self, request: Request, responder: Responder) -> None:
-        if request.method not in (b"GET", b"HEAD"):
-            self._answer(responder, error_answer(DoorReason.METHOD_NOT_ALLOWED, "Only GET is allowed here."))
-            return
         try:
             self._authenticate(request, self.clock.wall_ms())
         except EntryRefusedError as error:
@@ -188,6 +194,7 @@ class HttpDoor:
     def forward(self, forward: Forward) -> None:
         """Run a forward; what was picked in the dark waits for the light."""
         self._running.add(forward)
+        forward.responder.on_disconnect = forward.client_gone
         if self._dark:
             self._held.append(forward.start)
         else:
@@ -195,10 +202,7 @@ class HttpDoor:
 
     def origin(self, pod: Pod) -> Origin:
         """Return where a pod listens."""
-        origin = self._origins.get(pod.id)
-        if origin is None:
-            origin = self._origins[pod.id] = Origin(*split(pod.address))
-        return origin
+        return _origin(pod.address)
 
     def connect_failed(self, pod: Pod) -> None:
         """Take the pod out at once."""
@@ -216,12 +220,11 @@ class HttpDoor:
         """Forget a forward and free its pod's place."""
         self._running.discard(forward)
         exchange = forward.exchange
-        usage = (
-            NO_USAGE
-            if exchange is None or outcome is not Outcome.SUCCEEDED
-            else read_usage(exchange.observer.usage_object())
-        )
-        self.life.end(forward.request, outcome, usage)
+        if exchange is None or outcome is not Outcome.SUCCEEDED:
+            self.life.end(forward.request, outcome)
+            return
+        observer = exchange.observer
+        self.life.end(forward.request, outcome, read_usage(observer.usage_object()), observer.bytes_seen)
 
     def refuse(
         self,
@@ -231,6 +234,9 @@ class HttpDoor:
         retry_after: Duration | None = None,
     ) -> None:
         """Answer a refusal in OpenAI's form; a draining cluster says so in a header that re-dispatches."""
+        if self._dark:
+            self._held.append(lambda: self.refuse(responder, reason, message, retry_after))
+            return
         answer = error_answer(reason, message, retry_after=retry_after)
         if reason is DropReason.DRAINED:
             answer = replace(answer, headers=(*answer.headers, DRAINED_HEADER))
@@ -248,16 +254,17 @@ class _Waiting:
 
     door: HttpDoor
     responder: Responder
-    upstream: UpstreamRequest
+    path: bytes
     timeouts: ExchangeTimeouts
     request: Running | None = None
     running: Forward | None = None
 
     def begin(self, intake: Intake) -> None:
         """Ask for a pod; the answer may come at once."""
-        self.door.waiting.add(self)
-        self.responder.on_disconnect = self.give_up
-        self.request = self.door.life.start(intake, self)
+        request = self.request = self.door.life.start(intake, self)
+        if request.pick is None and not request.ended:
+            self.door.waiting.add(self)
+            self.responder.on_disconnect = self.give_up
 
     def give_up(self) -> None:
         """Nobody waits for the answer any more."""
@@ -265,14 +272,46 @@ class _Waiting:
         if self.request is not None:
             self.door.life.end(self.request, Outcome.CANCELLED)
 
+    def _upstream(self, request: Running, body: bytes) -> UpstreamRequest:
+        """Return what goes to the pod: `body` if it was rewritten, else the caller's own bytes, coded as they came."""
+        client = self.responder.request
+        without = _CREDENTIALS
+        # What steers routing ends here, so that no caller steers a model server or its sidecar.
+        steering = [name for name, _ in client.headers if is_control(name)]
+        if steering:
+            without = without.union(steering)
+        block = b"" if request.resolved is None else header_block(model_headers(request.resolved))
+        if request.told is not None and request.told.span is not None:
+            without = without.union((_TRACE,))
+            block += b"traceparent: %b\r\n" % request.told.span.traceparent.encode()
+        if body is request.intake.body:
+            body = client.body
+        else:
+            without = without.union((_CODING,))
+        _, mark, query = client.target.partition(b"?")
+        block += forwardable_block(client.headers, without=without)
+        return UpstreamRequest(client.method, self.path + mark + query, block, body)
+
     # Answer
 
     def picked(self, request: Running, pick: Pick, body: bytes) -> None:
         """Send the request to its pod."""
         self.door.waiting.discard(self)
-        upstream = self.upstream._replace(body=body)
-        self.running = Forward(self.door, request, pick, upstream, self.responder, self.timeouts)
-        self.door.forward(self.running)
+        door, responder, resolved = self.door, self.responder, request.resolved
+        rewriter = None
+        if resolved is not None and resolved.target_model != resolved.client_model:
+            rewriter = ModelBack(resolved.target_model, resolved.client_model)
+        self.running = Forward(
+            door,
+            request,
+            pick,
+            self._upstream(request, body),
+            responder,
+            self.timeouts,
+            rewriter,
+            sessions=door.life.sessions is not None,
+        )
+        door.forward(self.running)
 
     def dropped(self, dropped: Dropped) -> None:
         """Tell the caller."""
@@ -283,6 +322,18 @@ class _Waiting:
         """Give the pod up before its answer has begun, and tell the caller."""
         if self.running is not None:
             self.running.evict(dropped.reason, dropped.message, dropped.retry_after)
+
+
+def _not_allowed(allowed: tuple[bytes, ...]) -> ErrorAnswer:
+    """Return the refusal of a method, with those that are allowed (RFC 9110 15.5.6)."""
+    names = b", ".join(allowed).decode()
+    answer = error_answer(DoorReason.METHOD_NOT_ALLOWED, f"Only {allowed[0].decode()} is allowed here.")
+    return replace(answer, headers=(*answer.headers, ("allow", names)))
+
+
+@lru_cache(maxsize=_ORIGINS_MAX)
+def _origin(address: str) -> Origin:
+    return Origin(*split(address))
 
 
 def _own_path(request: Request) -> bytes:

@@ -134,15 +134,24 @@ async def test_readiness_needs_a_ready_endpoint_and_liveness_needs_none() -> Non
 async def test_unknown_paths_and_methods_have_openai_errors() -> None:
     async with cluster_of(0) as cluster:
         assert refusal(await cluster.client.get("/v1/unknown")) == (404, "unknown_url")
-        assert refusal(await cluster.client.get("/v1/chat/completions")) == (405, "method_not_allowed")
-        assert refusal(await cluster.client.post("/v1/models")) == (405, "method_not_allowed")
+        for method, path, allowed in (
+            ("GET", "/v1/chat/completions", "POST, OPTIONS"),
+            ("HEAD", "/v1/responses", "POST, OPTIONS"),
+            ("POST", "/v1/models", "GET, HEAD, OPTIONS"),
+            ("POST", "/readyz", "GET, HEAD, OPTIONS"),
+        ):
+            refused = await cluster.client.request(method, path)
+            assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
+            assert refused.headers["x-gir-drop-reason"] == "method_not_allowed"
+            asked = await cluster.client.options(path)
+            assert (asked.status_code, asked.headers["allow"], asked.content) == (204, allowed, b"")
         assert (await cluster.client.get("/openai/readyz")).status_code == 404
 
 
 async def test_too_large_a_body_has_an_openai_error() -> None:
     async with cluster_of(0, http={"port": 0, "body_max_bytes": 1024}) as cluster:
         answer = await cluster.post(chat() | {"user": "x" * 5_000})
-        assert refusal(answer) == (413, "body_too_large")
+        assert refusal(answer) == (413, "request_too_large")
 
 
 async def test_models_are_listed_for_routers() -> None:
@@ -209,9 +218,11 @@ async def test_the_body_arrives_byte_for_byte_and_steering_headers_and_credentia
     head, _, received = pod.seen.partition(b"\r\n\r\n")
     assert received == body
     assert head.startswith(b"POST /v1/completions?a=b%20c HTTP/1.1\r\n")
-    for absent in (b"authorization", b"x-gir-", b"x-gateway-", b"x-llm-d-"):
+    for absent in (b"authorization", b"x-gir-", b"x-gateway-destination", b"x-llm-d-"):
         assert absent not in head.lower()
     assert b"x-custom: kept" in head
+    for name in (b"x-gateway-model-name", b"x-gateway-base-model-name"):
+        assert b"\r\n%b: %b\r\n" % (name, MODEL.encode()) in head
     assert b"traceparent: 00-1-2-01" in head
     assert answer.headers.get_list("x-gir-endpoint") == ["echo"]
     assert "x-gir-drained" not in answer.headers
