@@ -66,11 +66,15 @@ def staged(options: EnvoyOptions, engine: Mapping[str, int] | None = None) -> It
     """Run pods, picker and Envoy; `engine` changes the pods' engines. Raises BenchError where there is no Envoy or no source tree to configure it by."""
     try:
         # The stack is part of the source tree and not of the installed package.
-        from deploy.stack.envoy import EnvoyServer  # noqa: PLC0415
+        from deploy.stack.envoy import EnvoyServer, program  # noqa: PLC0415
         from deploy.stack.envoy_config import Body, Gateway  # noqa: PLC0415
         from deploy.stack.errors import PartFailedError, PartMissingError  # noqa: PLC0415
     except ImportError:
         raise BenchError("measuring through Envoy needs the source tree (deploy/stack)") from None
+    try:
+        program()
+    except PartMissingError as error:
+        raise BenchError(f"no Envoy: {error}") from None
     with ExitStack() as stack:
         simulated = stack.enter_context(
             pods(options.pods, engine={**_FAST_ENGINE, **(engine or {})}, wake_interval_ms=1)
@@ -88,8 +92,8 @@ def staged(options: EnvoyOptions, engine: Mapping[str, int] | None = None) -> It
         server = EnvoyServer(folder, gateways)
         try:
             server.start()
-        except (PartFailedError, PartMissingError) as error:
-            raise BenchError(f"no Envoy: {error}") from None
+        except PartFailedError as error:
+            raise BenchError(f"Envoy did not start: {error}") from None
         stack.callback(server.stop)
         ports = {gateway.name: gateway.port for gateway in gateways}
         yield EnvoyStage(ports, server.process.pid, subject, simulated)

@@ -8,7 +8,6 @@ Nothing is judged here; `bench_picker_stage` starts them.
 import argparse
 import asyncio
 import json
-import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ import uvloop
 import yaml
 
 from services.adapters.system.clock import SystemClock
+from services.adapters.system.heap import settle_heap
 from services.adapters.system.tasks import TaskScope
 from services.core.units import NS_PER_MS, Instant, ms
 from services.endpoint_picker.assembly import build
@@ -80,23 +80,21 @@ async def _picker(options: argparse.Namespace) -> None:
     await picker.start()
     ages = Ages(picker)
     tasks = TaskScope(_raise)
-    tasks.spawn(ages.watch(), "ages")
     expected = sum(len(pool.endpoints) for pool in settings.pools)
     async with asyncio.timeout(READY_S):
         while sum(len(picker.observer.table.ready(pool.name)) for pool in settings.pools) < expected:
             await picker.clock.sleep(READY_EVERY)
 
+    settle_heap()
+
     def answer(command: Mapping[str, Any]) -> Mapping[str, Any]:
         oldest = dict(ages.oldest)
-        if command.get("reset"):
-            ages.oldest.clear()
+        if command.get("watch"):
+            # Only from here on, so that looking is no part of what scraping costs.
+            tasks.spawn(ages.watch(), "ages")
         return {
             "oldest_ms": {pod: age / NS_PER_MS for pod, age in oldest.items()},
             "scrapes": dict(picker.observer.counters.scrapes),
-            "picks": picker.observer.counters.picks,
-            "rejections": dict(picker.observer.counters.rejections),
-            "running": picker.life.running,
-            "rss_max_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
         }
 
     await _serve({"grpc": picker.grpc_port, "http": picker.http_port, "metrics": picker.metrics_port}, answer)

@@ -8,12 +8,13 @@ figures' own.
 import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import thread_time_ns
 from typing import TypeVar
 
 from services.core.pods.reading import EngineReading
 from services.core.prefix.blocks import Sliced
+from services.core.units import NS_PER_MS
 from services.endpoint_picker.prefix import Found, PrefixIndexes
 from services.wire.openai.prompts import read_prompt
 from services.wire.openai.requests import read_body
@@ -24,7 +25,6 @@ CPU_MS_MAX = 3.0
 BLOCK_MS_MAX = 1.0
 TEXT_BYTES_PER_TOKEN = 4
 KINDS = ("chat", "ids")
-_NS_PER_MS = 1_000_000
 _T = TypeVar("_T")
 _WORDS = ("river ", "steel ", "seven ", "light ", "under ", "stone ", "quiet ", "paper ")
 
@@ -39,18 +39,27 @@ class PrefixOptions:
 
 
 @dataclass(slots=True)
-class _Spans:
+class Spans:
     """CPU nanoseconds of one prompt's steps; each is one stay on the event loop."""
 
-    steps: list[int]
+    steps: list[int] = field(default_factory=list)
 
-    def run(self, work: Callable[[], object]) -> int:
-        """Do a step that is not cut; return what it took."""
+    def whole(self, work: Callable[[], _T]) -> _T:
+        """Do work that is not cut and return its result."""
         began = thread_time_ns()
-        work()
-        took = thread_time_ns() - began
-        self.steps.append(took)
-        return took
+        try:
+            return work()
+        finally:
+            self.steps.append(thread_time_ns() - began)
+
+    def sliced(self, work: Sliced[_T]) -> _T:
+        """Do sliced work, each slice a step of its own, and return its result."""
+        while True:
+            try:
+                self.whole(lambda: next(work))
+            except StopIteration as end:
+                result: _T = end.value
+                return result
 
 
 def body_of(kind: str, tokens: int, number: int) -> bytes:
@@ -84,29 +93,15 @@ def indexes_of(pods: int) -> PrefixIndexes:
 
 def measure(indexes: PrefixIndexes, body: bytes, pod: str) -> tuple[float, float, Found]:
     """Return CPU ms of all prefix work of one prompt, its longest step in ms, and what was found."""
-    plain = _Spans([])
-    parsed = plain.run(lambda: read_body(body))
-    spans = _Spans([])
-    whole = spans.run(lambda: read_prompt(body))
-    _, prompt = read_prompt(body)
-    look = spans_of(indexes.look(POOL, MODEL, prompt), spans)
-    record = indexes.approximate.record(pod, next(iter(look.chains.values())))
-    spans_of(record, spans)
-    total = sum(spans.steps) - min(parsed, whole)
-    return total / _NS_PER_MS, max(spans.steps) / _NS_PER_MS, look
-
-
-def spans_of(work: Sliced[_T], spans: _Spans) -> _T:
-    """Do sliced work, timing each slice; return its result."""
-    while True:
-        began = thread_time_ns()
-        try:
-            next(work)
-        except StopIteration as end:
-            result: _T = end.value
-            return result
-        finally:
-            spans.steps.append(thread_time_ns() - began)
+    parse, spans = Spans(), Spans()
+    parse.whole(lambda: read_body(body))
+    _, prompt = spans.whole(lambda: read_prompt(body))
+    read = spans.steps[0]
+    found = spans.sliced(indexes.look(POOL, MODEL, prompt))
+    spans.sliced(indexes.approximate.record(pod, found.chains[found.block_tokens]))
+    # The parse is not the prefix's, but while it lasts the loop does nothing else either.
+    cpu = sum(spans.steps) - min(read, parse.steps[0])
+    return cpu / NS_PER_MS, max(spans.steps) / NS_PER_MS, found
 
 
 def run(options: PrefixOptions, progress: Callable[[str], None]) -> list[Figure]:

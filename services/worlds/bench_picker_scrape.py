@@ -36,19 +36,18 @@ def run(options: ScrapeOptions, progress: Callable[[str], None]) -> list[Figure]
         pods(options.pods, page_lines=options.page_lines) as simulated,
         picker(simulated.ready["ports"], **settings) as subject,
     ):
-        before = subject.ask({"reset": True})
+        before = subject.ask({})
         cpu, pods_cpu, began = subject.cpu_s(), simulated.cpu_s(), time.monotonic()
         time.sleep(options.seconds)
         took = time.monotonic() - began
         share = (subject.cpu_s() - cpu) / took
         pods_share = (simulated.cpu_s() - pods_cpu) / took
-        after = subject.ask({"reset": True})
+        after = subject.ask({"watch": True})
         done = after["scrapes"].get("ok", 0) - before["scrapes"].get("ok", 0)
         if not done:
             raise BenchError("the picker scraped nothing")
         progress(f"scraping {options.pods} pods: {share:.1%} of a core, {done / took:.0f} pages/s")
         simulated.ask({"pod": _HUNG, "configure": {"metrics": "hang"}})
-        subject.ask({"reset": True})
         time.sleep(options.seconds)
         ages = subject.ask({})["oldest_ms"]
     others = [age for pod, age in ages.items() if pod != f"pod-{_HUNG}"]
@@ -58,7 +57,6 @@ def run(options: ScrapeOptions, progress: Callable[[str], None]) -> list[Figure]
         at_most(f"scrape.cpu.{options.pods}", share, "cores", SHARE_MAX),
         Figure(f"scrape.pages.{options.pods}", done / took, "1/s", wanted),
         Figure("scrape.pods_cpu", pods_share, "cores"),
-        Figure("scrape.oldest_before", max(after["oldest_ms"].values()), "ms", float(options.interval_ms)),
         Figure("scrape.hung_pod_age", ages[f"pod-{_HUNG}"], "ms"),
         at_most("scrape.oldest_beside_hung", max(others), "ms", INTERVALS_MAX * options.interval_ms),
     ]

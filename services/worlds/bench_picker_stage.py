@@ -28,6 +28,7 @@ ANSWER_S: Final = 90.0
 _STOP_S: Final = 10.0
 _LOAD_GRACE_S: Final = 60.0
 _KIB_PER_MIB: Final = 1024
+_QUOTED_LINES: Final = 4
 
 
 class Part:
@@ -59,9 +60,10 @@ class Part:
 
     def rss_mib(self) -> float:
         """Return its resident memory in MiB."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / _KIB_PER_MIB
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) / _KIB_PER_MIB
         raise BenchError(f"{self._name} has no memory any more")
 
     def _read(self) -> dict[str, Any]:
@@ -91,7 +93,8 @@ def part(name: str, arguments: Sequence[str]) -> Iterator[Part]:
                 raise
             errors.seek(0)
             lines = errors.read().strip().splitlines()
-            raise BenchError(f"{error}: {lines[-1]}" if lines else str(error)) from None
+            why = "; ".join(line.strip() for line in lines[-_QUOTED_LINES:])
+            raise BenchError(f"{error}: {why}" if why else str(error)) from None
         finally:
             process.terminate()
             try:
@@ -101,7 +104,8 @@ def part(name: str, arguments: Sequence[str]) -> Iterator[Part]:
                 process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with contextlib.suppress(OSError):
+                        pipe.close()
 
 
 @contextlib.contextmanager
