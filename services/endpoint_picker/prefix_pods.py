@@ -14,6 +14,8 @@ from services.core.prefix.events import EventSource
 from services.endpoint_picker.kv_listener import KvListener
 from services.endpoint_picker.prefix import PrefixIndexes, in_slices
 
+_NEVER = (-1, -1)
+
 
 @dataclass(slots=True, eq=False)
 class KvEventPlan:
@@ -34,7 +36,8 @@ class PrefixPods:
     events: KvEventPlan | None = None
     _rows: dict[str, Pod] = field(default_factory=dict)
     _heard: dict[str, list[asyncio.Task[None]]] = field(default_factory=dict)
-    _seen: tuple[int, int] = (-1, -1)
+    _leaving: set[str] = field(default_factory=set)
+    _seen: tuple[int, int] = _NEVER
 
     def follow(self, table: PodTable) -> None:
         """Take in who came, who left and what they say."""
@@ -46,8 +49,12 @@ class PrefixPods:
                 del self._rows[name]
                 self._forget(name)
         for pod in table:
-            if pod.id not in self._rows:
-                self._rows[pod.id] = pod
+            if pod.id in self._leaving:
+                # Another server of that name: taken in once its predecessor is forgotten.
+                self._seen = _NEVER
+                continue
+            self._rows[pod.id] = pod
+            if pod.id not in self._heard:
                 self._hear(pod, table)
             self.indexes.observe(pod.id, pod.pool, pod.reading)
 
@@ -72,9 +79,18 @@ class PrefixPods:
             await events.close()
 
     def _forget(self, pod_id: str) -> None:
-        for task in self._heard.pop(pod_id, ()):
+        heard = self._heard.pop(pod_id, [])
+        for task in heard:
             task.cancel()
-        self.tasks.spawn(in_slices(self.indexes.remove(pod_id)), f"forget {pod_id}")
+        self._leaving.add(pod_id)
+        self.tasks.spawn(self._leave(pod_id, heard), f"forget {pod_id}")
+
+    async def _leave(self, pod_id: str, heard: list[asyncio.Task[None]]) -> None:
+        """Forget a pod after its listeners ended: each forgets what it heard when it does."""
+        if heard:
+            await asyncio.wait(heard)
+        await in_slices(self.indexes.remove(pod_id))
+        self._leaving.discard(pod_id)
 
 
 def _place(pod: Pod, table: PodTable) -> int:
