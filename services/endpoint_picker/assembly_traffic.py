@@ -16,6 +16,7 @@ from services.adapters.system.tasks import TaskScope
 from services.adapters.telemetry.prometheus import Value
 from services.adapters.zmq.kv_events import ZmqKvEvents
 from services.core.pods.table import Pod, PodTable
+from services.core.prefix.blocks import MAX_PREFIX_TOKENS
 from services.core.scheduling.baselines import strategy
 from services.core.units import ms
 from services.endpoint_picker.addresses import join, split
@@ -96,7 +97,14 @@ def build_prefix(
         raise SettingsError(("prefix.kv_events: needed by the precise prefix producer of scheduling.config",))
     secret = ids.token(_OWN_SECRET_BYTES) if wanted.secret_file is None else _secret(wanted.secret_file)
     precise = wanted.kv_events is not None
-    indexes = PrefixIndexes(secret, precise=precise, max_blocks=wanted.max_blocks)
+    indexes = PrefixIndexes(
+        secret,
+        precise=precise,
+        max_blocks=wanted.max_blocks,
+        block_tokens=config.prefix.block_tokens,
+        blocks_per_pod=config.prefix.blocks_per_pod,
+        match_tokens=config.prefix.match_tokens or MAX_PREFIX_TOKENS,
+    )
     listener = None if indexes.precise is None else KvListener(indexes.precise, clock)
     plan = None
     if listener is not None and wanted.kv_events is not None:

@@ -37,6 +37,8 @@ MAX_WAITING_PROMPTS = 4096
 these are eight seconds, and recording the longest takes 2 ms."""
 ROOTS_KEPT = 4096
 """Roots of (model, salt, block size) remembered; each costs 2 us to make."""
+REMEMBERED_SALT_CHARS = 256
+"""A salt is as long as a body may be; the roots of longer ones are made anew, so that they fill no memory."""
 
 Announce = Callable[[str, Sequence[int]], None]
 """Told the pod and the blocks it was sent, for the other pickers of the cluster."""
@@ -92,6 +94,8 @@ class PrefixIndexes:
     """Both indexes. `secret` keys all hashes: the deployment's, or a random one where nothing is shared.
 
     `announce` hears of every prompt sent. `run` records in the background and must be running for `sent` to show.
+    `block_tokens` and `blocks_per_pod` go before what pods report of their caches; blocks are never smaller than
+    `FLOOR_BLOCK_TOKENS`. No more than `match_tokens` of a prompt are read, nor than `MAX_PREFIX_TOKENS`.
     """
 
     def __init__(
@@ -101,8 +105,14 @@ class PrefixIndexes:
         precise: bool = False,
         max_blocks: int = MAX_BLOCKS,
         announce: Announce | None = None,
+        block_tokens: int | None = None,
+        blocks_per_pod: int | None = None,
+        match_tokens: int = MAX_PREFIX_TOKENS,
     ) -> None:
         self._secret = secret
+        self._block_tokens = block_tokens
+        self._blocks_per_pod = blocks_per_pod
+        self._match_tokens = min(match_tokens, MAX_PREFIX_TOKENS)
         self._roots: dict[tuple[str, str, int], int] = {}
         self.approximate = ApproximateIndex(max_blocks)
         self.precise = PreciseIndex(xxh3_64_intdigest, self.root, max_blocks) if precise else None
@@ -119,12 +129,13 @@ class PrefixIndexes:
         known = self._pods.get(pod)
         if known is not None and (known.reported == reported or reading is None) and known.pool == pool:
             return
-        block_tokens = approximate_block_tokens(reported[0])
+        block_tokens = approximate_block_tokens(self._block_tokens or reported[0])
         if known is not None and known.block_tokens != block_tokens:
             self.approximate.forget(pod)
             self._work.set()
         self._pods[pod] = _Pod(pool, block_tokens, reported)
-        self.approximate.resize(pod, capacity_blocks(reported[1], reported[0], block_tokens))
+        capacity = self._blocks_per_pod or capacity_blocks(reported[1], reported[0], block_tokens)
+        self.approximate.resize(pod, capacity)
         self._resize_pools()
 
     def remove(self, pod: str) -> Sliced[None]:
@@ -157,7 +168,7 @@ class PrefixIndexes:
         if sizes is None or not prompt.data:
             return NOTHING
         unit = sizes[0]
-        data = prompt.data[: MAX_PREFIX_TOKENS * prompt.unit_bytes]
+        data = prompt.data[: self._match_tokens * prompt.unit_bytes]
         chains: dict[int, list[int]] = {}
         matched: dict[str, int] = {}
         for size in sizes:
@@ -174,7 +185,8 @@ class PrefixIndexes:
         total = -(-len(data) // (unit * prompt.unit_bytes))
         precise: frozenset[str] = frozenset()
         if self.precise is not None and ids is not None:
-            held = yield from self.precise.match(ids[: MAX_PREFIX_TOKENS * 4], target, prompt.salt)
+            ids = ids[: self._match_tokens * 4]
+            held = yield from self.precise.match(ids, target, prompt.salt)
             precise = frozenset(
                 pod for pod, known in self._pods.items() if known.pool == pool and self.precise.covers(pod)
             )
@@ -222,9 +234,11 @@ class PrefixIndexes:
         key = (model, salt, block_tokens)
         seed = self._roots.get(key)
         if seed is None:
-            if len(self._roots) >= ROOTS_KEPT:
-                self._roots.clear()
-            seed = self._roots[key] = root(self._secret, *key)
+            seed = root(self._secret, *key)
+            if len(salt) <= REMEMBERED_SALT_CHARS:
+                if len(self._roots) >= ROOTS_KEPT:
+                    self._roots.clear()
+                self._roots[key] = seed
         return seed
 
     def values(self) -> list[Value]:

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 from services.adapters.metric_names.catalogue import METRICS
 from services.core.pods.reading import EngineReading
-from services.core.prefix.blocks import SLICE_BLOCKS, Prompt, complete
+from services.core.prefix.blocks import MAX_PREFIX_TOKENS, SLICE_BLOCKS, Prompt, complete
 from services.core.prefix.events import BlockStored, EventBatch, EventSource
 from services.endpoint_picker import prefix as module
 from services.endpoint_picker.prefix import NOTHING, PrefixIndexes
@@ -173,3 +173,21 @@ async def test_sizes_and_hits_are_exported_under_names_of_the_closed_list() -> N
     assert values["gir_picker_prefix_lookups_total", ("miss",)] == 1
     assert values["gir_picker_prefix_blocks_total", ("matched",)] == 10
     assert {name for name, _ in values} <= set(METRICS)
+
+
+async def test_declared_sizes_go_before_what_pods_report() -> None:
+    prefix = PrefixIndexes(SECRET, block_tokens=128, blocks_per_pod=3, match_tokens=128 * 5)
+    prefix.observe("a", "chat", reading(16, 10_000))
+    async with recording(prefix):
+        found = prefix.signals("chat", MODEL, text(128 * 9))
+        assert (found.total_blocks, found.block_tokens) == (5, 128)
+        prefix.sent("a", found)
+        await eventually(lambda: prefix.approximate.entries)
+    assert prefix.approximate.entries == 3
+
+
+def test_blocks_are_never_smaller_than_the_floor_nor_prompts_read_beyond_the_bound() -> None:
+    prefix = PrefixIndexes(SECRET, block_tokens=16, match_tokens=1 << 40)
+    prefix.observe("a", "chat", None)
+    found = prefix.signals("chat", MODEL, text(MAX_PREFIX_TOKENS + 6400))
+    assert (found.total_blocks, found.block_tokens) == (MAX_PREFIX_TOKENS // 64, 64)
