@@ -11,7 +11,7 @@ from services.core.fleet import Candidate, FleetSnapshot, HealthState, LoadRepor
 from services.core.inference import InferenceRequest
 from services.core.locality import Locality
 from services.core.outcomes import Explanation, Rejected
-from services.core.pods.reading import pod_saturation
+from services.core.pods.reading import EngineReading, pod_saturation
 from services.core.pods.report import PoolSpec
 from services.core.pods.table import Pod, PodTable, Serving
 from services.core.pods.ttft import quantile_ms
@@ -64,6 +64,7 @@ class LocalScheduler:
     counters: Counters
     profile: SchedulingProfile = ENDPOINTS
     _prepared: dict[str, Prepared] = field(default_factory=dict)
+    _candidates: dict[str, tuple[EngineReading | None, Candidate]] = field(default_factory=dict)
     _version: int = -1
     _readings: int = -1
     _laid_out_at: Instant = _NEVER
@@ -157,6 +158,8 @@ class LocalScheduler:
             self._readings != table.readings and now - self._laid_out_at >= REFRESH_AFTER
         ):
             self._prepared.clear()
+            if self._version != table.version:
+                self._candidates.clear()
             self._own, self._tokens = {}, {}
             self._cold = {name: turn for name, turn in self._cold.items() if name in table}
             self._version, self._readings, self._laid_out_at = table.version, table.readings, now
@@ -168,7 +171,8 @@ class LocalScheduler:
     def _lay_out(self, pool: str) -> Prepared:
         """Lay one pool out as a snapshot whose candidates are pods.
 
-        Candidates name no models: which pool serves a request was settled before, and all its pods do.
+        Candidates name no models: which pool serves a request was settled before, and all its pods do. One whose pod
+        was not read since is the one it was: whatever else it is made of, a change of it changes the table's version.
         """
         candidates: list[Candidate] = []
         ttft = self.profile.reads_ttft
@@ -176,7 +180,11 @@ class LocalScheduler:
         # With nobody fresh, those left are offered as stale: `decide` then goes by own requests alone.
         revived = frozenset(pod.id for pod in pods) if serving is not Serving.FRESH else frozenset[str]()
         for pod in self.table.in_pool(pool):
-            candidates.append(self._candidate(pod, revived=pod.id in revived, ttft=ttft))
+            known = self._candidates.get(pod.id)
+            if known is None or known[0] is not pod.reading:
+                made = self._candidate(pod, revived=pod.id in revived, ttft=ttft)
+                known = self._candidates[pod.id] = (pod.reading, made)
+            candidates.append(known[1])
             self._own[pod.id] = pod.since_reading if pod.state in _FRESH else pod.in_flight
             self._tokens[pod.id] = pod.in_flight_tokens
         snapshot = FleetSnapshot(self.table.version, 0, self.place, tuple(candidates))

@@ -163,6 +163,21 @@ def test_new_readings_are_laid_out_at_most_every_twenty_milliseconds_and_moves_a
     assert picked(found, now=at(31)).pod.id == "p0"
 
 
+def test_only_pods_that_were_read_or_changed_are_laid_out_anew() -> None:
+    found = scheduler(IDLE, IDLE)
+    before = found._current("pool", at(1)).snapshot.candidates
+    found.table.read("p1", EngineReading("vllm", 3, 4, 0.5), at(2))
+    after = found._current("pool", at(30)).snapshot.candidates
+    assert after[0] is before[0]
+    assert (before[1].load_for(MODEL).waiting, after[1].load_for(MODEL).waiting) == (0, 3)
+    declared = [
+        DiscoveredEndpoint(name, f"h{name[1:]}", (1,), labels={"tier": "gold"}) for name in ("p0", "p1")
+    ]
+    found.table.set_pods("pool", declared, at(31))
+    changed = found._current("pool", at(31)).snapshot.candidates
+    assert [candidate.labels for candidate in changed] == [{"tier": "gold"}] * 2
+
+
 def test_refusals() -> None:
     us_only = ResidencyRule(allow_jurisdictions=frozenset({Jurisdiction("us")}))
     assert refused(scheduler()) is DropReason.NO_ENDPOINTS
