@@ -82,7 +82,7 @@ class HttpDoor:
     def handle(self, request: Request, responder: Responder) -> None:
         """Answer one request, now or through a forward."""
         if self._dark:
-            self._held.append(lambda: self.handle(request, responder))
+            self._held.append(lambda: self.handle(request, responder) if responder.open else None)
             return
         path = _own_path(request)
         allowed = _POST if path in _SERVED else _READ if path in _READABLE else None
