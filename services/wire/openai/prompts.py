@@ -44,6 +44,9 @@ _ID_BYTES = b"0123456789,"
 _SPACE = b" \t\r\n"
 _IDS_START = re.compile(rb'"(?:prompt|input)"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*(?=[0-9])')
 _PROMPT_KEYS = (b'"prompt"', b'"input"')
+_MESSAGES_KEY = b'"messages"'
+_HEAD_BYTES = 4096
+"""Where messages are looked for first: a long chat is then known as one without a search through its text."""
 _LARGE_BODY_BYTES = 64 * 1024
 """Below it building a list of ids costs less than looking for it."""
 
@@ -219,11 +222,10 @@ def _ids_in(body: bytes) -> tuple[int, int, bytes] | None:
 
     Whether the list is well-formed is the server's to judge; between its brackets are digits, commas and spaces.
     """
-    if b'"messages"' in body:
+    if _MESSAGES_KEY in body[:_HEAD_BYTES]:
         return None
     opening = _IDS_START.search(body)
-    # Another field of that name, at whatever depth, leaves open which one it is.
-    if opening is None or sum(body.count(key) for key in _PROMPT_KEYS) != 1:
+    if opening is None:
         return None
     start = opening.end()
     end = body.find(b"]", start)
@@ -233,4 +235,10 @@ def _ids_in(body: bytes) -> tuple[int, int, bytes] | None:
         if end < 0 or rest.strip(_SPACE):
             return None
         digits = digits.translate(None, _SPACE)
+    # Another field of that name, at whatever depth, leaves open which one it is. Among digits there is none.
+    around = body[:start], body[end:]
+    if any(_MESSAGES_KEY in part for part in around):
+        return None
+    if sum(part.count(key) for part in around for key in _PROMPT_KEYS) != 1:
+        return None
     return start, end, digits

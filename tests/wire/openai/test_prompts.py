@@ -160,6 +160,13 @@ def test_what_only_looks_like_a_list_of_ids_is_parsed(fields: dict[str, Any]) ->
     assert read_prompt(large)[1] == prompt_of(json.loads(large))
 
 
+@pytest.mark.parametrize("also", [{"messages": []}, {"input": "text"}, {"more": {"prompt": 1}}])
+def test_a_large_list_of_ids_beside_another_prompt_is_read_as_any_body(also: dict[str, Any]) -> None:
+    for fields in ({"prompt": list(range(20_000)), **also}, {**also, "prompt": list(range(20_000))}):
+        large = body(**fields)
+        assert read_prompt(large)[1] == prompt_of(json.loads(large))
+
+
 def test_a_list_that_never_ends_is_refused() -> None:
     with pytest.raises(BadBodyError):
         read_prompt(b'{"model":"m","prompt":[' + b"1," * 50_000)
