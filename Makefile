@@ -38,7 +38,7 @@ lint: install-dev
 	$(BIN)/python protos/generate.py --check
 
 bench: install
-	$(BIN)/gir bench route && $(BIN)/gir bench http
+	$(BIN)/gir bench route && $(BIN)/gir bench http && $(BIN)/gir bench picker
 
 proto: install-dev
 	$(BIN)/python protos/generate.py
