@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from services.core.inference import InferenceRequest, RequestId
+from services.core.models.names import is_model_name
 from services.core.prefix.blocks import Prompt
 from services.endpoint_picker.entry import EntryRefusedError, direct_request, request_of
 from services.wire.hand_off import HandOff
 from services.wire.openai.prompts import read_prompt
-from services.wire.openai.requests import read_body
+from services.wire.openai.requests import BadBodyError, read_body
 from services.wire.pick_controls import DEFAULT_FLOW, NO_PICK_CONTROLS, PickControls, read_pick_controls
 from services.wire.status import DoorReason
 
@@ -70,6 +71,12 @@ class Reception:
             read, prompt = read_prompt(body)
         else:
             read, prompt = read_body(body), None
+        if not is_model_name(read.model):
+            raise BadBodyError(
+                DoorReason.INVALID_VALUE,
+                "Invalid value for 'model': a name has printable characters and no spaces.",
+                "model",
+            )
         if hand_off is None:
             plain = direct_request(self.ids.request_id(), read.model)
             controls = read_pick_controls(header)

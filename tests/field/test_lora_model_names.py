@@ -1,5 +1,7 @@
 """Field cases of the category lora-model-names, where a picker decides them: the table of names and its bodies."""
 
+import json
+
 import pytest
 
 from services.core.inference import ModelName
@@ -17,6 +19,7 @@ from services.wire.openai.errors import error_body
 from services.wire.openai.requests import read_body
 from services.wire.openai.rewrite import with_model
 from services.wire.status import STATUS
+from tests.endpoint_picker.doors.test_ext_proc import asked, error
 
 POOL = PoolModels("llama", (ServedModel(ModelName("llama-8b"), (ModelName("assistant"),)),))
 TABLE = ModelTable([POOL])
@@ -64,3 +67,17 @@ def test_f031_the_name_that_was_resolved_is_the_name_in_the_forwarded_body() -> 
     resolved = TABLE.resolve(read_body(body).model, "r")
     assert isinstance(resolved, ResolvedModel)
     assert with_model(body, resolved.target_model) == b'{"model":"llama-8b","messages":[]}'
+
+
+async def test_f031_both_doors_refuse_what_can_be_no_name() -> None:
+    """400 that names the parameter, over HTTP as over ext_proc; another case is another name (404)."""
+    async with asked(1) as (cluster, plane):
+        for name in (r" llama", r"llama\u0000", r"llama\r\nx-evil: 1", r"\u007f", r"llama\u2028"):
+            body = b'{"model":"%b"}' % name.encode()
+            over_http = await cluster.client.post("/v1/chat/completions", content=body)
+            over_ext_proc = await plane.ask(body)
+            assert (over_http.status_code, over_ext_proc.status) == (400, 400)
+            for said in (over_http.json()["error"], json.loads(over_ext_proc.body)["error"]):
+                assert (said["type"], said["param"]) == ("invalid_request_error", "model")
+        assert error(await plane.ask(b'{"model":"LLAMA"}')) == (404, "model_not_found")
+        assert cluster.picker.doors.http.life.running == 0
