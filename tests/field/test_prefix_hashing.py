@@ -1,6 +1,7 @@
 """Field cases of prefix-hashing, from request bodies to what a picker believes of its pods."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -109,3 +110,17 @@ async def test_f026_a_pod_that_restarts_with_another_block_size_scores_again_bes
         here.indexes.observe("a", "chat", reading(64))
         await here.send("a", prompt)
         assert here.matched(prompt) == {"a": here.total(prompt), "b": here.total(prompt)}
+
+
+async def test_salts_as_long_as_bodies_are_not_kept() -> None:
+    """A client chooses its salt: a long one works as any other and stays in no memory."""
+    async with picker() as here:
+        salts = [str(number) + "s" * 100_000 for number in range(50)]
+        tracemalloc.start()
+        for salt in salts:
+            here.total(Prompt(b"x" * 300, 4, False, salt))
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 1_000_000
+        await here.send("a", Prompt(TEXT.encode(), 4, False, salts[0]))
+        assert here.matched(Prompt(TEXT.encode(), 4, False, salts[1])) == {}
