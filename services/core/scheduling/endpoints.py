@@ -92,7 +92,7 @@ class Arrival:
         """Requests at each endpoint now: as scraped, and own ones since."""
         found = self._outstanding
         if found is None:
-            found = self._outstanding = list(map(add, self.endpoints.outstanding, self.own))
+            found = self._outstanding = not_below_none(list(map(add, self.endpoints.outstanding, self.own)))
         return found
 
     @property
@@ -120,6 +120,16 @@ def or_mean(values: Sequence[float | None]) -> list[float]:
     known = [value for value in values if value is not None]
     mean = sum(known) / len(known) if known else 0.0
     return [mean if value is None else value for value in values]
+
+
+def not_below_none(counts: list[float]) -> list[float]:
+    """Return the counts with 0 for what is below.
+
+    A request that the server had finished before it was scraped, and that ended here after the scrape was read,
+    is taken off a load that it was no part of. Below an idle endpoint there is nothing: uncorrected, one such
+    request makes its endpoint the emptiest of an idle pool, and the bound on affinity one that nobody keeps.
+    """
+    return [count if count > 0 else 0.0 for count in counts] if min(counts) < 0 else counts
 
 
 def _outstanding(load: LoadReport) -> float | None:

@@ -58,3 +58,15 @@ def test_somebody_is_always_within_the_bound(loads: list[int]) -> None:
     arrival = arrive(loaded(*[LoadReport(running=count) for count in loads]))
     assert min(loads) + 1 <= arrival.bound
     assert arrival.bound < AFFINITY_BOUND * (sum(loads) + 1) / len(loads) + 1
+
+
+def test_no_load_is_below_none() -> None:
+    """What ended since the scrape may have been no part of it; an idle pool keeps its affinity all the same."""
+    arrival = arrive(
+        loaded(*[LoadReport(running=count) for count in (0, 0, 2)]),
+        Signals({"p0": 9, "p1": 4}, total_blocks=10),
+        own={"p0": -3, "p2": -1},
+    )
+    assert arrival.outstanding == [0.0, 0.0, 1.0]
+    assert arrival.bound == 1
+    assert arrival.warm() == [(0, 9), (1, 4)]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import add
 
-from services.core.scheduling.endpoints import Arrival, Endpoints, or_mean
+from services.core.scheduling.endpoints import Arrival, Endpoints, not_below_none, or_mean
 from services.core.scheduling.scorers.scorer import (
     Column,
     Linear,
@@ -120,7 +120,7 @@ class ActiveRequests:
             if highest <= idle:
                 return [1.0] * len(counts)
             share = busy_score / highest
-            if not idle and busy_score == 1.0 and min(counts) >= 0:
+            if not idle and busy_score == 1.0:
                 # An idle endpoint scores 1 by either rule, so one straight line has them all.
                 return Linear(counts, -share, 1.0)
             return [1.0 if count <= idle else (highest - count) * share for count in counts]
@@ -155,10 +155,13 @@ class TokenLoad:
 def _fewest_with_own(counts: Sequence[float | None]) -> Live:
     known = [count for count in counts if count is not None]
     if len(known) == len(counts):
-        return lambda arrival: fewest_known(list(map(add, known, arrival.own)))
+        return lambda arrival: fewest_known(not_below_none(list(map(add, known, arrival.own))))
     if not known:
         # Nobody tells: the counts are equal as far as anybody knows, and own requests make the difference.
         return lambda arrival: fewest_known(arrival.own)
     return lambda arrival: fewest(
-        [None if count is None else count + sent for count, sent in zip(counts, arrival.own, strict=True)]
+        [
+            None if count is None else max(0.0, count + sent)
+            for count, sent in zip(counts, arrival.own, strict=True)
+        ]
     )
