@@ -38,8 +38,8 @@ WARM_SHARE = 0.25
 """Of the time: caches fill and queues form; nothing of it is counted."""
 LOAD_MAX = 1.3
 TTFT_RATIO_MAX = 1.0
-HIT_GAIN_MIN = 1.2
-"""Hit rate over least-outstanding's: a fifth more is clearly more."""
+HIT_GAIN_MIN = 1.1
+"""Hit rate over least-outstanding's, which finds the one shared prefix as often: all of the gain is in the rest."""
 OURS, LEAST = "prefix-aware", "least-outstanding"
 _HERE = Locality(Region("bench"), Jurisdiction("bench"))
 _START = Instant(seconds(10))
