@@ -21,7 +21,7 @@ from services.adapters.ports import (
     PublisherLease,
 )
 from services.adapters.system.tasks import TaskScope
-from services.core.units import NS_PER_MS, NS_PER_S, Duration, ms, seconds
+from services.core.units import NS_PER_MS, NS_PER_S, Duration, after, ms, seconds
 from services.endpoint_picker.assembly_discovery import Sources
 from services.endpoint_picker.assembly_traffic import PrefixParts
 from services.endpoint_picker.doors.ext_proc import ProcessorService
@@ -38,7 +38,10 @@ PULSE = ms(100)
 """How often readings are checked for age and readiness is told: a twentieth of the age that matters."""
 DRAIN_HEARD = seconds(1)
 """How long the doors stay open after a drain was said: a report is out in 0.1 s and acted on within a second
-of its receipt, and a refused connection would count against the cluster as ill health."""
+of its receipt, gateways that probe readiness need no less, and a refused connection would count against the
+cluster as ill health."""
+LAST_WORDS = ms(100)
+"""What still waits for a pod this long before the end of a drain is told so; a refusal is written in a millisecond."""
 GRPC_GRACE = ms(500)
 """A pick takes a millisecond; half a second is ample."""
 
@@ -129,6 +132,8 @@ class EndpointPicker:
         self.life.flow.start()
         if self.prefix is not None:
             self.prefix.start(self.tasks)
+            # Declared pods are known before the first request, not only from the first pulse on.
+            self.prefix.pods.follow(self.observer.table)
         self.tasks.spawn(self._pulse(), "pulse")
         if self.bus is not None:
             await self.bus.sender.start()
@@ -147,10 +152,9 @@ class EndpointPicker:
         """Drain, let the fleet hear of it and running requests finish, all within `drain_ms`; then end everything."""
         self.drain()
         left_ms = self.settings.drain_ms
-        if self.bus is not None:
-            announced = Duration(min(DRAIN_HEARD, ms(left_ms)))
-            await self.clock.sleep(announced)
-            left_ms -= announced // NS_PER_MS
+        announced = Duration(min(DRAIN_HEARD, ms(left_ms)))
+        await self.clock.sleep(announced)
+        left_ms -= announced // NS_PER_MS
         finished = await self._finished(left_ms)
         if not finished:
             _LOG.warning("cluster %s: requests were cut at the end of the drain time", self.settings.cluster)
@@ -160,14 +164,25 @@ class EndpointPicker:
         await self._end()
 
     async def _finished(self, left_ms: int) -> bool:
-        """Wait until HTTP requests and ext_proc streams have ended, or the time is over."""
+        """Wait until HTTP requests and ext_proc streams have ended, or the time is over.
+
+        What still waits for a pod shortly before is refused, while an answer can still go out.
+        """
+        ends = after(self.clock.now(), ms(left_ms))
+        last_words = asyncio.get_running_loop().call_later(
+            max(0, left_ms * NS_PER_MS - LAST_WORDS) / NS_PER_S,
+            lambda: self.life.flow.shut_down(self.clock.now()),
+        )
+        in_time = True
         try:
             async with asyncio.timeout(left_ms * NS_PER_MS / NS_PER_S):
                 await self.doors.ext_proc.finished()
         except TimeoutError:
-            await self.doors.http_server.drain(0)
-            return False
-        return await self.doors.http_server.drain(left_ms)
+            in_time = False
+        left = max(0, ends - self.clock.now()) if in_time else 0
+        answered = await self.doors.http_server.drain(left // NS_PER_MS)
+        last_words.cancel()
+        return in_time and answered
 
     async def abort(self) -> None:
         """End at once, as if the process were killed: nothing is said, every socket is cut."""
