@@ -127,12 +127,14 @@ async def simulated_pod(number: int, **changes: Any) -> RunningPod:
 
 @asynccontextmanager
 async def cluster_of(
-    pods: int = 2, *, pod: dict[str, Any] | None = None, **changes: Any
+    pods: int = 2, *, pod: dict[str, Any] | Callable[[int], dict[str, Any]] | None = None, **changes: Any
 ) -> AsyncIterator[Cluster]:
-    """A ready cluster of `pods` simulated pods. `changes` are picker settings, `pod` are pod settings."""
+    """A ready cluster of `pods` simulated pods. `changes` are picker settings, `pod` those of all pods or of each."""
     clock = SystemClock()
     bus = MemoryBus(clock)
-    running = [await simulated_pod(number, **(pod or {})) for number in range(pods)]
+    running = [
+        await simulated_pod(number, **(pod(number) if callable(pod) else pod or {})) for number in range(pods)
+    ]
     shared = Shared(
         sender=bus.publisher(),
         reader=bus.reader((Topic.HEALTH,)),
