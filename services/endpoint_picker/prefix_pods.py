@@ -44,11 +44,15 @@ class PrefixPods:
         if self._seen == (table.version, table.readings):
             return
         self._seen = (table.version, table.readings)
+        down = table.rules.failures_to_fail
         for name, row in [*self._rows.items()]:
-            if not table.holds(row):
+            # Nobody listens any more: whatever comes back has an empty cache, and may number its events past the old.
+            if not table.holds(row) or row.refused_in_row >= down:
                 del self._rows[name]
                 self._forget(name)
         for pod in table:
+            if pod.refused_in_row >= down:
+                continue
             if pod.id in self._leaving:
                 # Another server of that name: taken in once its predecessor is forgotten.
                 self._seen = _NEVER

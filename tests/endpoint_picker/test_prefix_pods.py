@@ -10,7 +10,7 @@ from services.adapters.system.clock import SystemClock
 from services.adapters.system.tasks import TaskScope
 from services.core.pods.discovered import DiscoveredEndpoint
 from services.core.pods.reading import EngineReading
-from services.core.pods.table import Pod, PodTable
+from services.core.pods.table import Pod, PodTable, ScrapeFailure
 from services.core.prefix.blocks import Prompt, complete
 from services.core.units import Instant
 from services.endpoint_picker.kv_listener import KvListener
@@ -147,6 +147,25 @@ async def test_another_server_under_the_same_name_begins_after_the_old_one_was_f
     assert made.heard.keys() == {old.name}
     old.may_close.set()
     await made.hears(["a@10.0.0.2:8000/0"])
+    assert made.indexes.knows("a")
+
+
+async def test_a_server_that_is_down_holds_nothing_and_is_heard_anew_when_it_is_back(
+    world: MakeWorld,
+) -> None:
+    made = world(1)
+    made.declare(endpoint("a"))
+    await made.hears(["a@10.0.0.1:8000/0"])
+    for _ in range(made.table.rules.failures_to_fail):
+        made.table.missed("a", ScrapeFailure.REFUSED, NOW)
+    made.pods.follow(made.table)
+    await eventually(lambda: not made.indexes.knows("a"))
+    made.pods.follow(made.table)
+    assert made.closed == ["a@10.0.0.1:8000/0"]
+    made.closed.clear()
+    made.heard.clear()
+    made.table.read("a", EngineReading("vllm"), NOW)
+    await made.hears(["a@10.0.0.1:8000/0"])
     assert made.indexes.knows("a")
 
 
