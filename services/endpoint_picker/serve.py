@@ -12,7 +12,7 @@ from services.adapters.system.heap import settle_heap
 from services.adapters.system.logs import log_to_stderr
 from services.endpoint_picker.assembly import build
 from services.endpoint_picker.process import EndpointPicker
-from services.endpoint_picker.settings import PickerSettings
+from services.endpoint_picker.settings import Accept, PickerSettings
 from services.wire.config.settings_source import SettingsError
 
 STOPPED = 0
@@ -23,8 +23,11 @@ WRONG_SETTINGS = 2
 async def serve(settings: PickerSettings) -> int:
     """Serve until SIGINT or SIGTERM. 1 when an address is taken or a part failed, 2 for wrong settings."""
     log_to_stderr()
-    if not settings.kafka.bootstrap:
-        return _complain("kafka.bootstrap: required: reports go over the bus", WRONG_SETTINGS)
+    if not settings.kafka.bootstrap and settings.http.accept is Accept.ROUTER:
+        # Beside a gateway of its own a picker has no fleet to report to.
+        return _complain(
+            "kafka.bootstrap: required by `http.accept: router`: reports go over the bus", WRONG_SETTINGS
+        )
     try:
         picker = build(settings)
     except SettingsError as error:

@@ -10,6 +10,7 @@ from services.endpoint_picker.settings import PickerSettings
 from services.global_router.settings import ProjectorSettings, RouterSettings
 from services.wire.config.documents import Source
 from services.wire.config.load import load
+from services.wire.config.scheduling import read_picker_config
 from services.wire.config.settings_source import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -32,12 +33,15 @@ def test_a_shown_file_is_valid(name: str, text: str) -> None:
     if name in MODELS:
         load_settings(MODELS[name], text, name, {})
         return
+    if "kind: EndpointPickerConfig" in text:
+        read_picker_config(text.encode(), name)
+        return
     documents = load([Source(name, text.encode())])
     assert [str(problem) for problem in documents.errors] == []
 
 
 def test_the_documentation_shows_every_kind_of_file() -> None:
-    assert {name for name, _ in blocks()} >= {*MODELS, "fleet.yaml"}
+    assert {name for name, _ in blocks()} >= {*MODELS, "fleet.yaml", "picker-config.yaml"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -61,7 +61,8 @@ def test_a_bus_address_is_required(config: Path, capsys: pytest.CaptureFixture[s
     config.write_text(yaml.safe_dump(SETTINGS | {"kafka": {}}))
     assert run("--config", str(config)) == USAGE
     assert (
-        capsys.readouterr().err == "gir endpoint-picker: kafka.bootstrap: required: reports go over the bus\n"
+        capsys.readouterr().err
+        == "gir endpoint-picker: kafka.bootstrap: required by `http.accept: router`: reports go over the bus\n"
     )
 
 
