@@ -1,7 +1,8 @@
 """Shares placements between the pickers of a cluster, so that each knows what the others sent where.
 
 Batches go out sealed every 50 ms and come in from a bounded history, at the start from its beginning. The feed is
-never on a request's path: with it away, each picker knows its own placements only, and a metric says so.
+never on a request's path: with it away, each picker knows its own placements only, and a metric says so; what was
+sent meanwhile follows when it is back, as far as there is room.
 """
 
 import asyncio
@@ -67,14 +68,20 @@ class PrefixSharing:
             await self._wake.wait()
             await self._clock.sleep(BATCH_INTERVAL)
             self._wake.clear()
-            batches, placements = self._take()
-            try:
-                await self._feed.announce(batches)
-                self._sends = True
-            except UnreachableError:
-                self._sends = False
-                self.dropped += placements
+            batches = self._take()
+            while not await self._announced(batches):
+                # Kept and tried again: what was sent during an outage is worth knowing after it, and whether
+                # the feed is back must not have to wait for the next request.
                 await self._clock.sleep(RETRY_AFTER)
+
+    async def _announced(self, batches: list[bytes]) -> bool:
+        try:
+            await self._feed.announce(batches)
+        except UnreachableError:
+            self._sends = False
+        else:
+            self._sends = True
+        return self._sends
 
     async def receive(self) -> None:
         """Record what others announce, for ever."""
@@ -96,8 +103,8 @@ class PrefixSharing:
         yield Value(names.PICKER_PREFIX_DROPPED, self.dropped, ("announce",))
         yield Value(names.PICKER_PREFIX_DROPPED, self.unreadable, ("unreadable",))
 
-    def _take(self) -> tuple[list[bytes], int]:
-        """Seal all that waits; return the batches and how many placements they hold."""
+    def _take(self) -> list[bytes]:
+        """Seal all that waits."""
         placements, self._waiting = self._waiting, deque()
         self._waiting_blocks = 0
         batches: list[bytes] = []
@@ -111,7 +118,7 @@ class PrefixSharing:
             blocks += len(placement.blocks)
         if batch:
             batches.append(self._seal.seal(self._sender, batch, self._ids.token(NONCE_BYTES)))
-        return batches, len(placements)
+        return batches
 
     async def _record(self, batch: bytes) -> None:
         try:

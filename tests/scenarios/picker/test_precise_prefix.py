@@ -96,7 +96,7 @@ async def test_a_pod_that_restarts_is_believed_to_hold_what_it_says_then(new_por
         await eventually(lambda: held(cluster, TEXT).keys() == {"pod-1"})
         port = cluster.pods[1].port
         cluster.pods[1].reset()
-        await eventually(lambda: cluster.state("pod-1") == "FAILED")
+        await eventually(lambda: cluster.state("pod-1") == "FAILED" and not held(cluster, TEXT))
         cluster.pods[1] = await simulated_pod(1, port=port, **pod(1))
         await eventually(lambda: cluster.state("pod-1") == "READY")
         numbers = itertools.count()
@@ -105,7 +105,7 @@ async def test_a_pod_that_restarts_is_believed_to_hold_what_it_says_then(new_por
             # What is published before the subscription stands is had by replay with the first event after it.
             while held(cluster, other).keys() != {"pod-1"}:
                 await fill(cluster, 1, other)
-                await fill(cluster, 1, f"{next(numbers):04d} makes an event.")
+                await fill(cluster, 1, f"{next(numbers):04d} makes an event. " * 4)
         assert not held(cluster, TEXT)
         assert refusal(await ask(cluster.client, TEXT, prefer="if-available")) == (412, "cache_miss")
         assert await pod_for(cluster.client, other, prefer="if-available") == "pod-1"
