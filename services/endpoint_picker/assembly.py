@@ -41,6 +41,7 @@ from services.endpoint_picker.doors.http import HttpDoor
 from services.endpoint_picker.entry import Entry
 from services.endpoint_picker.field_metrics import FieldMetrics, pool_values
 from services.endpoint_picker.flow_control import FlowControl
+from services.endpoint_picker.flow_metrics import FlowMetrics
 from services.endpoint_picker.intake import Reception
 from services.endpoint_picker.lifecycle import Lifecycle
 from services.endpoint_picker.models import LiveModels
@@ -99,7 +100,8 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     models = LiveModels(settings.pool_models, settings.default_pool)
     queue = config.flow_control
     detector = UtilizationDetector() if queue is None else queue.saturation_detector
-    flow = FlowControl(queue, lambda pool: PoolGauge(table, pool, detector), clock)
+    waits = FlowMetrics()
+    flow = FlowControl(queue, lambda pool: PoolGauge(table, pool, detector), clock, left=waits.left)
     telling = Telling(counters, FieldMetrics(models=CappedLabel(models.names())), _tracing(settings))
     declared = Declared(settings.objectives, models)
     watchdog = Watchdog(settings.cluster)
@@ -127,6 +129,7 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
         [
             picker_values(counters, table, settings.pool_specs, bus.sender if bus is not None else None),
             telling.metrics.values,
+            lambda: waits.values(flow.figures(), flow.saturations(clock.now())),
             pool_values(table, [pool.name for pool in settings.pools]),
             discovery_values(sources.endpoints, table, settings.pool_specs, clock),
             *([] if prefix is None else [prefix.values]),

@@ -12,6 +12,7 @@ import httpx
 from tests.endpoint_picker.cluster import Cluster, chat
 from tests.endpoint_picker.doors.processor import data_plane
 from tests.scenarios.picker.asking import ask, config_file, direct_cluster, refusal
+from tests.support.metrics import read_metrics
 from tests.support.wait import eventually
 
 CONFIG = """
@@ -60,9 +61,17 @@ async def test_a_saturated_pool_queues_and_serves_in_turn(tmp_path: Path) -> Non
             waiter = [scope.create_task(ask(cluster.client, f"{number}")) for number in range(3)]
             await eventually(lambda: waiting(cluster) == 3)
             assert cluster.picker.observer.table["pod-0"].in_flight == 1
+            samples = await asyncio.to_thread(read_metrics, cluster.picker.metrics_port)
+            flow = 'fairness_id="default-flow",inference_pool="chat",priority="0"'
+            assert samples[f"llm_d_epp_flow_control_queue_size{{{flow}}}"] == 3
+            saturation = 'llm_d_epp_flow_control_pool_saturation{inference_pool="chat",stage="effective"}'
+            assert samples[saturation] == 1
         answers = [await each for each in waiter]
         assert [answer.status_code for answer in answers] == [200, 200, 200]
         assert waiting(cluster) == 0
+        samples = await asyncio.to_thread(read_metrics, cluster.picker.metrics_port)
+        waited = '{fairness_id="default-flow",inference_pool="chat",outcome="Dispatched",priority="0"}'
+        assert samples[f"llm_d_epp_flow_control_request_queue_duration_seconds_count{waited}"] == 3
 
 
 async def test_priority_goes_first_and_tenants_share_the_rest(tmp_path: Path) -> None:
