@@ -14,7 +14,7 @@ from services.endpoint_picker.discovery_settings import (
     KubernetesDiscovery,
     StaticDiscovery,
 )
-from services.endpoint_picker.settings import PoolSettings
+from services.endpoint_picker.pool_settings import PoolSettings
 
 READ: TypeAdapter[Any] = TypeAdapter(Discovery)
 
