@@ -79,24 +79,14 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     table = _table(settings, clock)
     config = read_scheduling(settings.scheduling)
     scheduler = LocalScheduler(table, settings.pool_specs, settings.place, counters, config.profile)
-    engines = _engines(settings)
-    scrape = settings.scrape
     source = HttpMetricsSource(clock)
-    observer = Observer(
-        table,
-        source,
-        lambda pod: engine_named(engines[pod.pool], pod.labels),
-        clock,
-        ids,
-        counters,
-        ScrapeRules(ms(scrape.interval_ms), ms(scrape.timeout_ms), scrape.max_bytes, scrape.metrics_path),
-    )
+    observer = _observer(settings, table, source, clock, ids, counters)
     entry = Entry(
         settings.cluster_id, settings.place, settings.http.accept, _hand_off_keys(settings, shared), counters
     )
     pool = UpstreamPool()
     timeouts = ExchangeTimeouts(settings.http.first_byte_ms, settings.http.idle_ms, settings.http.total_ms)
-    reception = Reception(ids, reads_prompts=config.prefix is not None)
+    reception = Reception(ids, config.prefix is not None, config.profile.headers)
     models = LiveModels(settings.pool_models, settings.default_pool)
     queue = config.flow_control
     detector = UtilizationDetector() if queue is None else queue.saturation_detector
@@ -115,7 +105,6 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     )
     grpc = PickerService(entry, life, observer, clock, ids)
     ext_proc = ProcessorService(entry, reception, life, clock, _stream_rules(settings.ext_proc))
-    options = ServerOptions(limits=RequestLimits(body_bytes=settings.http.body_max_bytes))
     sources = build_sources(
         ((pool.name, pool.discovery) for pool in settings.pools),
         settings.kubernetes,
@@ -135,7 +124,41 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
             *([] if prefix is None else [prefix.values]),
         ]
     )
-    doors = Doors(
+    doors = _doors(settings, http, grpc, ext_proc, page)
+    return EndpointPicker(
+        settings, doors, life, observer, sources, pool, source, clock, bus, prefix, tasks, watchdog
+    )
+
+
+def _observer(
+    settings: PickerSettings,
+    table: PodTable,
+    source: HttpMetricsSource,
+    clock: Clock,
+    ids: Ids,
+    counters: Counters,
+) -> Observer:
+    engines, scrape = _engines(settings), settings.scrape
+    return Observer(
+        table,
+        source,
+        lambda pod: engine_named(engines[pod.pool], pod.labels),
+        clock,
+        ids,
+        counters,
+        ScrapeRules(ms(scrape.interval_ms), ms(scrape.timeout_ms), scrape.max_bytes, scrape.metrics_path),
+    )
+
+
+def _doors(
+    settings: PickerSettings,
+    http: HttpDoor,
+    grpc: PickerService,
+    ext_proc: ProcessorService,
+    page: MetricsPage,
+) -> Doors:
+    options = ServerOptions(limits=RequestLimits(body_bytes=settings.http.body_max_bytes))
+    return Doors(
         http,
         HttpServer(http.handle, options, refuse=http.refuse_malformed, screen=http.screen),
         grpc,
@@ -146,9 +169,6 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
         ),
         _health(settings, ext_proc),
         PageServer(b"/metrics", CONTENT_TYPE, page.render),
-    )
-    return EndpointPicker(
-        settings, doors, life, observer, sources, pool, source, clock, bus, prefix, tasks, watchdog
     )
 
 

@@ -5,13 +5,14 @@ router's hand-off, tenant, priority and session are what it signed; without one 
 front vouches for the control headers. No sockets, no clock.
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from services.core.inference import InferenceRequest, RequestId
 from services.core.models.names import is_model_name
 from services.core.prefix.blocks import Prompt
+from services.core.units import WallMs
 from services.endpoint_picker.entry import EntryRefusedError, direct_request, request_of
 from services.wire.hand_off import HandOff
 from services.wire.openai.prompts import read_prompt
@@ -38,6 +39,8 @@ class Intake:
     read, both empty where the wire carries none. `flow` is whose share of a contended pool it uses. `among` are
     ids of the only pods the pick may come from (a gateway's subset hint; None: no hint), `tried` those that it
     already failed on. `handed_over`: a router vouches for it. `traceparent` is the caller's trace, if any.
+    `headers` are those that the scheduling profile reads, by lower-case name. `deadline_ms`: nobody wants the answer
+    after it.
     """
 
     inference: InferenceRequest
@@ -50,14 +53,17 @@ class Intake:
     explain: bool = False
     handed_over: bool = False
     traceparent: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    deadline_ms: WallMs | None = None
 
 
 @dataclass(slots=True)
 class Reception:
-    """Makes intakes. `reads_prompts`: whether anybody needs prompts."""
+    """Makes intakes. `reads_prompts`: whether anybody needs prompts; `headers`: those that the profile reads."""
 
     ids: RequestIds
     reads_prompts: bool = True
+    headers: Collection[str] = ()
 
     def read(
         self, hand_off: HandOff | None, body: bytes, header: Header, among: Collection[str] | None = None
@@ -110,4 +116,10 @@ class Reception:
             among,
             handed_over=hand_off is not None,
             traceparent=None if traceparent is None else traceparent.decode("latin-1"),
+            headers=self._read(header) if self.headers else {},
+            deadline_ms=None if hand_off is None else hand_off.deadline_ms,
         )
+
+    def _read(self, header: Header) -> dict[str, str]:
+        found = ((name, header(name.encode())) for name in self.headers)
+        return {name: text.decode("latin-1") for name, text in found if text is not None}

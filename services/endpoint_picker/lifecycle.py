@@ -5,6 +5,7 @@ went. The order of the steps is here: model, prefix, queue, pick, end. What each
 Callbacks, no task per request: most are answered before `start` returns.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -16,7 +17,7 @@ from services.core.outcomes import DropReason, Explanation, Rejected
 from services.core.pods.table import Pod
 from services.core.prefix.blocks import Prompt
 from services.core.scheduling.signals import Signals
-from services.core.units import Duration, Instant
+from services.core.units import Duration, Instant, ms
 from services.endpoint_picker.declared import Declared
 from services.endpoint_picker.flow_control import FlowControl
 from services.endpoint_picker.intake import Intake
@@ -26,13 +27,16 @@ from services.endpoint_picker.sessions import SessionTable, pod_of_token
 from services.endpoint_picker.telling import Telling, Told
 from services.wire.openai.rewrite import with_model
 from services.wire.openai.usage import NO_USAGE, Usage
+from services.wire.status import DoorReason
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """Why a request gets no pod; `retry_after` only where waiting can help."""
 
-    reason: DropReason
+    reason: DropReason | DoorReason
     message: str
     retry_after: Duration | None = None
     explanation: Explanation | None = None
@@ -112,12 +116,17 @@ class Lifecycle:
         """Begin a request; the answer may come before this returns."""
         request = Running(intake, answer, self.clock.now())
         self.running += 1
+        self._step(request, lambda: self._begin(request))
+        return request
+
+    def _begin(self, request: Running) -> None:
+        intake = request.intake
         inference = intake.inference
         draw_by = inference.session or inference.request_id
         resolved = self.declared.models.resolve(inference.model, draw_by, intake.controls.model_rewrite)
         if isinstance(resolved, ModelFault):
-            self._drop(request, _not_found(intake))
-            return request
+            self._refuse(request, _not_found(intake))
+            return
         request.resolved = resolved
         if intake.controls.objective is not None:
             priority = self.declared.priority(resolved.pool, intake.controls.objective)
@@ -126,16 +135,19 @@ class Lifecycle:
         if self.prefixes is not None and intake.prompt is not None:
             model = resolved.adapter or resolved.target_model
             self.prefixes.match(
-                resolved.pool, model, intake.prompt, lambda found: self._match(request, found)
+                resolved.pool,
+                model,
+                intake.prompt,
+                lambda found: self._step(request, lambda: self._match(request, found)),
             )
         else:
             self._admit(request, resolved)
-        return request
 
     def move(self, request: Running, pod: Pod) -> None:
         """The request goes to a fallback, because its pod could not be connected to."""
         if request.pick is not None and not request.ended:
             self.scheduler.move(request.pick, pod)
+            self._placed(request, pod, self.clock.now())
 
     def committed(self, request: Running) -> None:
         """The answer has begun to reach the caller."""
@@ -178,17 +190,26 @@ class Lifecycle:
             request.started_at,
             inference.prompt_tokens or 1,
             len(intake.body),
+            ttl=self._left_of(request),
             slo_ttft=None if slo is None else Duration(round(slo * 1_000_000)),
         )
         if self.flow.admit(
             ticket,
             self.clock.now(),
-            lambda: self._pick(request, resolved),
-            lambda reason, message, retry_after: self._refused(
-                request, Dropped(reason, message, retry_after)
+            lambda: self._step(request, lambda: self._pick(request, resolved)),
+            lambda reason, message, retry_after: self._step(
+                request, lambda: self._refused(request, Dropped(reason, message, retry_after))
             ),
         ):
             self._pick(request, resolved)
+
+    def _left_of(self, request: Running) -> Duration | None:
+        """Return how long after its start the caller still wants the answer; None: for ever."""
+        deadline_ms = request.intake.deadline_ms
+        if deadline_ms is None:
+            return None
+        waited = self.clock.now() - request.started_at
+        return Duration(waited + ms(deadline_ms - self.clock.wall_ms()))
 
     def _pick(self, request: Running, resolved: ResolvedModel) -> None:
         intake = request.intake
@@ -213,17 +234,24 @@ class Lifecycle:
             return
         request.pick = picked
         if intake.controls.if_available and not signals.matched.get(picked.pod.id):
-            self._drop(request, Dropped(DropReason.CACHE_MISS, "No endpoint holds a part of this prompt."))
+            self._refuse(request, Dropped(DropReason.CACHE_MISS, "No endpoint holds a part of this prompt."))
             return
-        if self.sessions is not None and inference.session is not None:
-            self.sessions.bind(inference.session, picked.pod.id, now)
-        if self.prefixes is not None and request.prefix is not None:
-            self.prefixes.sent(picked.pod.id, request.prefix)
+        self._placed(request, picked.pod, now)
         if request.told is not None:
             request.told.picked(now, picked)
         renamed = resolved.target_model != resolved.client_model
         body = with_model(intake.body, resolved.target_model) if renamed and intake.body else intake.body
         request.answer.picked(request, picked, body)
+        # Answers stream for minutes; what was asked is not needed for as long.
+        request.intake = replace(intake, body=b"", prompt=None)
+
+    def _placed(self, request: Running, pod: Pod, now: Instant) -> None:
+        """The request is at `pod`: the session stays there, and the prompt will be in its cache."""
+        session = request.intake.inference.session
+        if self.sessions is not None and session is not None:
+            self.sessions.bind(session, pod.id, now)
+        if self.prefixes is not None and request.prefix is not None:
+            self.prefixes.sent(pod.id, request.prefix)
 
     def _signals(self, request: Running, resolved: ResolvedModel, now: Instant) -> Signals:
         intake, prefix = request.intake, request.prefix
@@ -241,16 +269,31 @@ class Lifecycle:
             session=session,
             prompt_tokens=intake.inference.prompt_tokens,
             ttft_slo_ms=intake.controls.ttft_slo_ms,
+            headers=intake.headers,
         )
 
     # Ends
 
+    def _step(self, request: Running, step: Callable[[], None]) -> None:
+        """Take a step of a request; a fault of it is that request's alone, whoever's turn it is here."""
+        try:
+            step()
+        except Exception:  # noqa: BLE001 -- whatever is wrong with one request, the others' turns must go on
+            _LOG.exception("request %s failed", request.intake.inference.request_id)
+            if not request.ended:
+                self._refuse(request, Dropped(DoorReason.INTERNAL, "The request failed here."))
+
     def _refused(self, request: Running, dropped: Dropped) -> None:
         """Flow control refuses, or takes back what it let through."""
         if request.pick is None:
-            self._drop(request, dropped)
+            self._refuse(request, dropped)
         else:
             request.answer.evicted(dropped)
+
+    def _refuse(self, request: Running, dropped: Dropped) -> None:
+        """End a request that the scheduler, which counts its own refusals, did not refuse."""
+        self.scheduler.counters.rejections[dropped.reason.value] += 1
+        self._drop(request, dropped)
 
     def _drop(self, request: Running, dropped: Dropped) -> None:
         now = self.clock.now()

@@ -16,7 +16,7 @@ from services.endpoint_picker.intake import Intake
 from services.endpoint_picker.outcomes import Outcome
 from services.endpoint_picker.pick import Pick
 from services.wire.openai.usage import Usage
-from services.wire.status import STATUS
+from services.wire.status import STATUS, DoorReason
 
 _CODES = {
     400: "BadRequest",
@@ -72,7 +72,7 @@ class Told:
             self.row.ended(took, first, usage, streaming=self.streaming, response_bytes=response_bytes)
         self._close(error)
 
-    def dropped(self, _now: Instant, reason: DropReason) -> None:
+    def dropped(self, _now: Instant, reason: DropReason | DoorReason) -> None:
         """The request got no pod."""
         self.telling.metrics.attempted(self.target)
         self._close(_CODES.get(STATUS[reason].http, "Internal"))

@@ -66,6 +66,14 @@ def test_a_handed_over_request_believes_only_what_was_signed() -> None:
     assert (intake.handed_over, intake.traceparent) == (True, None)
 
 
+def test_headers_that_the_profile_reads_reach_the_pick() -> None:
+    given = {b"x-tier": b"gold", b"x-other": b"1"}
+    reception = Reception(Ids(), headers=("x-tier", "x-absent"))
+    assert reception.read(None, BODY, headers(given)).headers == {"x-tier": "gold"}
+    assert reception.read(HAND_OFF, BODY, headers(given)).headers == {"x-tier": "gold"}
+    assert Reception(Ids()).read(None, BODY, headers(given)).headers == {}
+
+
 def test_a_token_grants_no_other_model_than_its_own() -> None:
     with pytest.raises(EntryRefusedError) as refused:
         Reception(Ids()).read(HAND_OFF, orjson.dumps({"model": "other", "prompt": "x"}), headers())

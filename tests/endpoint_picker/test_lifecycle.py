@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from services.adapters.memory.clock import VirtualClock
 from services.core.admission.detectors import ConcurrencyDetector
 from services.core.admission.settings import FlowControlSettings
@@ -15,7 +17,9 @@ from services.core.pods.report import PoolSpec
 from services.core.pods.table import Pod, PodTable
 from services.core.prefix.blocks import Prompt
 from services.core.residency import ANYWHERE
-from services.core.units import Instant
+from services.core.scheduling.profile import Weighted, endpoint_profile
+from services.core.scheduling.scorers.fit import HeaderLabel
+from services.core.units import Instant, WallMs, after, ms
 from services.endpoint_picker.counters import Counters
 from services.endpoint_picker.declared import Declared
 from services.endpoint_picker.flow_control import FlowControl
@@ -29,6 +33,7 @@ from services.endpoint_picker.sessions import SessionTable, session_token
 from services.endpoint_picker.telling import Telling
 from services.wire.openai.usage import Usage
 from services.wire.pick_controls import PickControls
+from services.wire.status import DoorReason
 
 MODEL = ModelName("m")
 CANARY = ModelName("m-2")
@@ -105,7 +110,7 @@ def intake(
     return Intake(request, body, **changes)  # type: ignore[arg-type]  # checked by the class
 
 
-def reasons(heard: Heard) -> list[DropReason]:
+def reasons(heard: Heard) -> list[DropReason | DoorReason]:
     return [drop.reason for drop in heard.drops]
 
 
@@ -246,3 +251,62 @@ def test_an_objective_is_the_requests_priority() -> None:
     found, heard = life(), Heard()
     found.start(intake(controls=PickControls(objective="gold")), heard)
     assert heard.picks[0][0].request.priority == 3
+
+
+def test_a_fault_of_one_request_is_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Heard):
+        def picked(self, _request: Running, pick: Pick, body: bytes) -> None:
+            raise LookupError(pick.pod.id, body)
+
+    found, first, broken, last = life(1, FlowControlSettings()), Heard(), Broken(), Heard()
+    running = found.start(intake(), first)
+    found.start(intake(), broken)
+    found.start(intake(), last)
+    found.end(running, Outcome.SUCCEEDED)
+    assert [drop.reason for drop in broken.drops] == [DoorReason.INTERNAL]
+    assert len(last.picks) == 1
+    assert (found.running, found.scheduler.table["p0"].in_flight) == (1, 1)
+    assert "request r failed" in caplog.text
+
+
+def test_nobody_waits_past_the_deadline_of_the_caller() -> None:
+    found, heard = life(1, FlowControlSettings()), Heard()
+    clock = found.clock
+    assert isinstance(clock, VirtualClock)
+    found.start(intake(), Heard())
+    found.start(intake(deadline_ms=WallMs(clock.wall_ms() + 5_000)), heard)
+    found.flow.tick(after(clock.now(), ms(4_999)))
+    assert heard.drops == []
+    found.flow.tick(after(clock.now(), ms(5_000)))
+    assert reasons(heard) == [DropReason.QUEUED_TOO_LONG]
+
+
+def test_every_refusal_is_counted_once_by_its_reason() -> None:
+    found = life(0)
+    found.start(intake(), Heard())
+    found.start(intake(ModelName("no-such")), Heard())
+    assert found.scheduler.counters.rejections == {"no_endpoints": 1, "model_not_found": 1}
+
+
+def test_session_and_prompt_follow_a_request_to_its_fallback() -> None:
+    found, heard = life(), Heard()
+    index, sessions = Index("p0"), SessionTable()
+    found.prefixes, found.sessions = index, sessions
+    running = found.start(intake(session="chat", prompt=Prompt(b"hello")), heard)
+    index.answer()
+    found.move(running, heard.picks[0][0].fallbacks[0])
+    assert (index.told, sessions.pod("chat", found.clock.now())) == (["p0", "p1"], "p1")
+
+
+def test_what_was_asked_is_not_kept_while_the_answer_runs() -> None:
+    found = life()
+    running = found.start(intake(body=b"x" * 100, prompt=Prompt(b"hello")), Heard())
+    assert (running.intake.body, running.intake.prompt) == (b"", None)
+
+
+def test_headers_reach_the_scorers_that_read_them() -> None:
+    found, heard = life(even=True), Heard()
+    found.scheduler.profile = endpoint_profile(scorers=(Weighted(HeaderLabel("x-tier", "tier")),))
+    found.scheduler.table["p1"].labels = {"tier": "gold"}
+    found.start(intake(headers={"x-tier": "gold"}), heard)
+    assert heard.picks[0][0].pod.id == "p1"

@@ -150,7 +150,7 @@ class ProcessorService:
             if among is None or pod.id in among
         ]
         if not addresses:
-            raise _nobody()
+            raise self._nobody()
         self._turn += 1
         first = self._turn % len(addresses)
         return Decision((*addresses[first:], *addresses[:first]))
@@ -162,9 +162,11 @@ class ProcessorService:
     def _among(self, subset: Subset) -> frozenset[str]:
         found = frozenset(pod.id for pod in self.life.scheduler.table if subset.holds(pod.address))
         if not found:
-            raise _nobody()
+            raise self._nobody()
         return found
 
-
-def _nobody() -> EntryRefusedError:
-    return EntryRefusedError(DropReason.NO_ENDPOINTS, "No endpoint that this request may use can serve it.")
+    def _nobody(self) -> EntryRefusedError:
+        self.entry.counters.rejections[DropReason.NO_ENDPOINTS.value] += 1
+        return EntryRefusedError(
+            DropReason.NO_ENDPOINTS, "No endpoint that this request may use can serve it."
+        )

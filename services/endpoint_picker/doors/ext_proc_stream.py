@@ -202,7 +202,7 @@ class Stream:
         if self._answer is None:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
-        answer = self._answer
+        answer, self._answer, self._asked = self._answer, None, b""
         if isinstance(answer, Decision):
             return self.session.decided(answer)
         assert answer is not None  # noqa: S101 -- the future is resolved by an answer alone

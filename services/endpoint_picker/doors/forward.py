@@ -28,6 +28,7 @@ from services.wire.http1.failures import (
 )
 from services.wire.http1.rewriting import Rewriter
 from services.wire.openai.errors import in_band_error
+from services.wire.status import DoorReason
 
 _SERVER_ERROR = 500
 _TOO_MANY = 429
@@ -64,7 +65,11 @@ class ForwardOwner(Protocol):
         """The request is over; its answer has been given or its client is gone."""
 
     def refuse(
-        self, responder: Responder, reason: DropReason, message: str, retry_after: Duration | None = None
+        self,
+        responder: Responder,
+        reason: DropReason | DoorReason,
+        message: str,
+        retry_after: Duration | None = None,
     ) -> None:
         """Answer a refusal in OpenAI's form."""
 
@@ -111,7 +116,7 @@ class Forward:
         if self.exchange is not None:
             self.exchange.abort()
 
-    def evict(self, reason: DropReason, message: str, retry_after: Duration | None) -> None:
+    def evict(self, reason: DropReason | DoorReason, message: str, retry_after: Duration | None) -> None:
         """End before the answer has begun: the pod is needed for work that matters more. Later it is too late."""
         if self.request.ended or self.responder.started:
             return

@@ -93,6 +93,7 @@ class PickerService:
             tried=tried,
             explain=request.explain,
             handed_over=hand_off is not None,
+            deadline_ms=None if hand_off is None else hand_off.deadline_ms,
         )
         running = self.life.start(intake, answer)
         try:

@@ -164,7 +164,7 @@ class HttpDoor:
         except BadHeaderError as error:
             self._answer(responder, error_answer(DoorReason.INVALID_VALUE, str(error), param=error.header))
             return
-        _Waiting(self, responder, path, self._timeouts(hand_off, now_ms)).begin(intake)
+        _Waiting(self, responder, path).begin(intake)
 
     def _enter(self, request: Request, now_ms: WallMs) -> HandOff | None:
         hand_off = self._authenticate(request, now_ms)
@@ -175,10 +175,12 @@ class HttpDoor:
         token = request.header(_HAND_OFF)
         return self.entry.authenticate(None if token is None else token.decode("latin-1"), now_ms)
 
-    def _timeouts(self, hand_off: HandOff | None, now_ms: WallMs) -> ExchangeTimeouts:
-        if hand_off is None or hand_off.deadline_ms is None:
+    def timeouts_until(self, deadline_ms: WallMs | None) -> ExchangeTimeouts:
+        """Return the timeouts of an exchange that begins now, whose answer nobody wants after `deadline_ms`."""
+        if deadline_ms is None:
             return self.timeouts
-        return replace(self.timeouts, total_ms=min(self.timeouts.total_ms, hand_off.deadline_ms - now_ms))
+        left_ms = max(1, deadline_ms - self.clock.wall_ms())
+        return replace(self.timeouts, total_ms=min(self.timeouts.total_ms, left_ms))
 
     def _list_models(self, request: Request, responder: Responder) -> None:
         try:
@@ -255,7 +257,6 @@ class _Waiting:
     door: HttpDoor
     responder: Responder
     path: bytes
-    timeouts: ExchangeTimeouts
     request: Running | None = None
     running: Forward | None = None
 
@@ -307,7 +308,7 @@ class _Waiting:
             pick,
             self._upstream(request, body),
             responder,
-            self.timeouts,
+            door.timeouts_until(request.intake.deadline_ms),
             rewriter,
             sessions=door.life.sessions is not None,
         )
