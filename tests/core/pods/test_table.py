@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from services.core.fleet import PodState
 from services.core.pods.discovered import (
     DiscoveredEndpoint,
-    MembershipEffect,
     PodAdded,
     PodChanged,
     PodContested,
@@ -392,23 +391,3 @@ def test_a_pod_serves_the_first_pool_that_declared_it_and_the_second_is_told_onc
     assert table["a"].pool == "pool"
     table.set_pods("pool", [], at(2))
     assert table.set_pods("other", both, at(3)) == (PodAdded("a", "10.0.0.1:8000"),)
-
-
-@given(st.lists(st.dictionaries(st.sampled_from("abcde"), st.sampled_from(["1", "2"])), max_size=12))
-def test_effects_alone_tell_who_is_there(sets: list[dict[str, str]]) -> None:
-    """Invariant: whoever applies the effects knows the declared set, and a kept pod keeps its row."""
-    table = table_of()
-    known: set[str] = set()
-    for now, declared in enumerate(sets):
-        rows = {pod.id: pod for pod in table}
-        effects = table.set_pods("pool", [endpoint(name, host) for name, host in declared.items()], at(now))
-        for effect in effects:
-            assert isinstance(effect, MembershipEffect)
-            if isinstance(effect, PodAdded):
-                known.add(effect.pod)
-            elif isinstance(effect, PodRemoved):
-                known.remove(effect.pod)
-        assert known == declared.keys() == {pod.id for pod in table}
-        for pod in table:
-            old = rows.get(pod.id)
-            assert old is None or (old is pod) == (old.address == pod.address)

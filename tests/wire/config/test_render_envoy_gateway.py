@@ -140,8 +140,10 @@ def test_a_pool_refers_to_the_picker() -> None:
         {"group": "", "kind": "Service", "name": "epp", "port": 9443}
     ]
     assert [str(warning) for warning in found.warnings] == [
-        ("spec.picker.failureMode: 'FailOpen': is rendered for the pools only: "
-        "ext_proc in mode FullDuplexStreamed fails closed")
+        (
+            "spec.picker.failureMode: 'FailOpen': is rendered for the pools only: "
+            "ext_proc in mode FullDuplexStreamed fails closed"
+        )
     ]
 
 
@@ -231,8 +233,10 @@ def test_a_pool_elsewhere_is_rendered_there_and_says_what_it_needs() -> None:
     ]
     assert of_kind(found, "HTTPRoute")[-1]["spec"]["parentRefs"][0]["namespace"] == "models"
     assert [str(warning) for warning in found.warnings] == [
-        ("spec.pools[1].namespace: 'other': needs a Service gir-endpoint-picker in other, "
-        "and a Gateway that allows routes from there")
+        (
+            "spec.pools[1].namespace: 'other': needs a Service gir-endpoint-picker in other, "
+            "and a Gateway that allows routes from there"
+        )
     ]
 
 
