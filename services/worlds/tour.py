@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.adapters.system.tasks import TaskScope
-from services.core.inference import ModelName
 from services.core.policy import HealthPolicy
 from services.core.units import Duration, Instant, after, in_ms, ms, seconds, since
 from services.worlds.claims import (
@@ -273,7 +272,7 @@ class Story:
                 sum(
                     endpoint.capacity_requests or 0
                     for pool in plan.picker.pools
-                    if ModelName(LARGE_MODEL) in pool.models
+                    if LARGE_MODEL in pool.names
                     for endpoint in pool.endpoints
                 )
             )

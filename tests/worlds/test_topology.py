@@ -63,9 +63,7 @@ def test_every_endpoint_of_a_picker_is_a_pod_of_its_cluster_that_serves_the_pool
 
 
 def test_the_large_model_is_served_outside_the_eu_only(plan: WorldPlan) -> None:
-    serving = {
-        c.picker.jurisdiction for c in plan.clusters for p in c.picker.pools if LARGE_MODEL in p.models
-    }
+    serving = {c.picker.jurisdiction for c in plan.clusters for p in c.picker.pools if LARGE_MODEL in p.names}
     assert serving == {"us", "in"}
 
 

@@ -51,7 +51,7 @@ def test_a_site_becomes_routers_pickers_and_pods(keys: StateKeys) -> None:
     assert (picker.http.port, picker.grpc.port) == (8001, 9002)
     assert (picker.region, picker.jurisdiction, picker.http.accept) == ("eu-west", "eu", Accept.ROUTER)
     simulated, running = picker.pools
-    assert simulated.models == ("meta-llama/Llama-3.1-8B", "llama")
+    assert simulated.names == ("meta-llama/Llama-3.1-8B", "llama")
     assert [pod.profile for pod in cluster.pods] == ["a10-8b", "a10-8b"]
     assert [f"127.0.0.1:{pod.port}" for pod in cluster.pods] == [e.address for e in simulated.endpoints]
     assert [(e.id, e.address, e.capacity_requests) for e in running.endpoints] == [
