@@ -25,24 +25,25 @@ from services.core.pods.table import Pod, PodTable
 from services.core.units import NS_PER_S, Duration
 from services.wire.openai.usage import Usage
 
-ROWS_MAX = 4096
-"""Combinations of labels kept: each label is capped, their product is not. Beyond it a request is counted
+ROWS_MAX = 1000
+"""Combinations of labels counted: each label is capped, their product is not. Beyond it a request is counted
 under `other` in every label."""
+SHAPES_MAX = 64
+"""Combinations with histograms of their own: one is 400 lines of the page and 2 ms of rendering it. The histograms
+of all later ones are those of `other`."""
 _OTHERS = ("other", "other", "other", "0")
 _Labels = tuple[str, str, str, str]
 
 
-class Row:
-    """The series of one (model, target model, flow, priority)."""
+class Shapes:
+    """The histograms of one (model, target model, flow, priority)."""
 
     __slots__ = (
         "cached_tokens",
-        "errors",
         "input_tokens",
         "ntpot",
         "output_tokens",
         "request_bytes",
-        "requests",
         "response_bytes",
         "seconds",
         "tpot",
@@ -50,8 +51,6 @@ class Row:
     )
 
     def __init__(self) -> None:
-        self.requests = 0
-        self.errors: Counter[str] = Counter()
         self.seconds = Histogram(LATENCY_SECONDS)
         self.request_bytes = Histogram(BYTES)
         self.response_bytes = Histogram(BYTES)
@@ -92,6 +91,15 @@ class Row:
 
 
 @dataclass(slots=True, eq=False)
+class Row:
+    """The counts of one (model, target model, flow, priority), and its histograms or those of `other`."""
+
+    shapes: Shapes
+    requests: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True, eq=False)
 class FieldMetrics:
     """Rows by label, and what has no request's labels."""
 
@@ -104,6 +112,7 @@ class FieldMetrics:
     rewrites: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     running: Counter[str] = field(default_factory=Counter)
     _rows: dict[_Labels, Row] = field(default_factory=dict)
+    _others: Shapes = field(default_factory=Shapes)
     _attempts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def row(self, model: str, target: str, flow: str, priority: int) -> Row:
@@ -111,9 +120,10 @@ class FieldMetrics:
         labels = (self.models.fold(model), self.targets.fold(target), self.flows.fold(flow), str(priority))
         row = self._rows.get(labels)
         if row is None:
-            if len(self._rows) >= ROWS_MAX:
+            rows = len(self._rows)
+            if rows >= ROWS_MAX:
                 labels = _OTHERS
-            row = self._rows.setdefault(labels, Row())
+            row = self._rows.setdefault(labels, Row(Shapes() if rows < SHAPES_MAX else self._others))
         return row
 
     def attempted(self, target: str, address: str = "") -> None:
@@ -124,7 +134,11 @@ class FieldMetrics:
     def values(self) -> Iterable[Value]:
         """Return every value that requests made."""
         for labels, row in self._rows.items():
-            yield from _row_values(labels, row)
+            yield from _counts(labels, row)
+            if row.shapes is not self._others:
+                yield from _shapes(labels, row.shapes)
+        if len(self._rows) > SHAPES_MAX:
+            yield from _shapes(_OTHERS, self._others)
         for model, count in sorted(self.running.items()):
             yield from _each(names.RUNNING, count, (model,))
         yield from _each(names.SCHEDULER_SECONDS, self.scheduler_seconds)
@@ -136,22 +150,25 @@ class FieldMetrics:
             yield from _each(names.REWRITES, count, labels_of_rewrite)
 
 
-def _row_values(labels: _Labels, row: Row) -> Iterable[Value]:
+def _counts(labels: _Labels, row: Row) -> Iterable[Value]:
     yield from _each(names.REQUESTS, row.requests, labels)
     for code, count in sorted(row.errors.items()):
         yield from _each(names.REQUEST_ERRORS, count, (*labels, code))
+
+
+def _shapes(labels: _Labels, shapes: Shapes) -> Iterable[Value]:
     for metric, found in (
-        (names.REQUEST_SECONDS, row.seconds),
-        (names.REQUEST_BYTES, row.request_bytes),
-        (names.RESPONSE_BYTES, row.response_bytes),
-        (names.INPUT_TOKENS, row.input_tokens),
-        (names.OUTPUT_TOKENS, row.output_tokens),
-        (names.CACHED_TOKENS, row.cached_tokens),
-        (names.NTPOT_SECONDS, row.ntpot),
-        (names.TPOT_SECONDS, row.tpot),
+        (names.REQUEST_SECONDS, shapes.seconds),
+        (names.REQUEST_BYTES, shapes.request_bytes),
+        (names.RESPONSE_BYTES, shapes.response_bytes),
+        (names.INPUT_TOKENS, shapes.input_tokens),
+        (names.OUTPUT_TOKENS, shapes.output_tokens),
+        (names.CACHED_TOKENS, shapes.cached_tokens),
+        (names.NTPOT_SECONDS, shapes.ntpot),
+        (names.TPOT_SECONDS, shapes.tpot),
     ):
         yield from _each(metric, found, labels)
-    for streaming, found in row.ttft.items():
+    for streaming, found in shapes.ttft.items():
         yield from _each(names.TTFT_SECONDS, found, (*labels, streaming))
 
 

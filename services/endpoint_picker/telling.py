@@ -69,7 +69,7 @@ class Told:
         if outcome is Outcome.SUCCEEDED:
             first = None if self.first_byte_at is None else Duration(self.first_byte_at - self.started_at)
             took = Duration(now - self.started_at)
-            self.row.ended(took, first, usage, streaming=self.streaming, response_bytes=response_bytes)
+            self.row.shapes.ended(took, first, usage, streaming=self.streaming, response_bytes=response_bytes)
         self._close(error)
 
     def dropped(self, _now: Instant, reason: DropReason | DoorReason) -> None:
@@ -98,7 +98,7 @@ class Telling:
         metrics, inference = self.metrics, intake.inference
         row = metrics.row(resolved.client_model, resolved.target_model, intake.flow, inference.priority)
         row.requests += 1
-        row.request_bytes.observe(len(intake.body))
+        row.shapes.request_bytes.observe(len(intake.body))
         model = metrics.models.fold(resolved.client_model)
         metrics.running[model] += 1
         if resolved.rewrite_name:

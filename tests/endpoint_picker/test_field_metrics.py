@@ -27,8 +27,8 @@ def test_an_answer_is_counted_under_both_names() -> None:
     metrics = FieldMetrics()
     row = metrics.row("m", "m-1", "acme", 2)
     row.requests += 1
-    row.request_bytes.observe(512)
-    row.ended(seconds(2), ms(500), Usage(100, 31, 64), streaming=True, response_bytes=2048)
+    row.shapes.request_bytes.observe(512)
+    row.shapes.ended(seconds(2), ms(500), Usage(100, 31, 64), streaming=True, response_bytes=2048)
     told = found(metrics)
     for metric, expected in (
         (names.REQUEST_SECONDS, (1, 2.0)),
@@ -49,8 +49,8 @@ def test_an_answer_is_counted_under_both_names() -> None:
 def test_what_is_not_known_is_not_counted() -> None:
     metrics = FieldMetrics()
     row = metrics.row("m", "m-1", "acme", 2)
-    row.ended(seconds(1), None, NO_USAGE, streaming=False, response_bytes=None)
-    row.ended(seconds(1), ms(10), Usage(None, 0), streaming=True, response_bytes=None)
+    row.shapes.ended(seconds(1), None, NO_USAGE, streaming=False, response_bytes=None)
+    row.shapes.ended(seconds(1), ms(10), Usage(None, 0), streaming=True, response_bytes=None)
     told = found(metrics)
     assert total(told["llm_d_epp_request_output_tokens", ROW]) == (1, 0)
     assert all(
@@ -78,14 +78,27 @@ def test_errors_attempts_and_rewrites_are_counted_by_their_labels() -> None:
 def test_combinations_of_labels_are_bounded() -> None:
     metrics = FieldMetrics()
     for number in range(field_metrics.ROWS_MAX + 10):
-        metrics.row(f"m{number % 900}", "t", f"f{number // 900}", 0).requests += 1
-    rows = {
-        labels: value
-        for (name, labels), value in found(metrics).items()
-        if name.endswith("epp_request_total")
-    }
+        row = metrics.row(f"m{number % 900}", "t", f"f{number // 900}", 0)
+        row.requests += 1
+        row.shapes.request_bytes.observe(1)
+    told = found(metrics)
+    rows = {labels: value for (name, labels), value in told.items() if name == "llm_d_epp_request_total"}
     assert len(rows) == field_metrics.ROWS_MAX + 1
     assert rows["other", "other", "other", "0"] == 10
+    sizes = {
+        labels: value for (name, labels), value in told.items() if name == "llm_d_epp_request_size_bytes"
+    }
+    assert len(sizes) == field_metrics.SHAPES_MAX + 1
+    assert total(sizes["other", "other", "other", "0"])[0] == field_metrics.ROWS_MAX + 10 - len(sizes) + 1
+
+
+def test_the_page_stays_small_whatever_tenants_and_models_requests_invent() -> None:
+    metrics = FieldMetrics()
+    for number in range(3_000):
+        row = metrics.row(f"m{number}", f"t{number}", f"f{number}", number % 7)
+        row.requests += 1
+        row.shapes.ended(seconds(1), ms(1), Usage(1, 2, 3), streaming=True, response_bytes=9)
+    assert len(MetricsPage([metrics.values]).render()) < 4 << 20
 
 
 def test_pools_are_told_as_means_and_spreads_of_what_ready_pods_say() -> None:

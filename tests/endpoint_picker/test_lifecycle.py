@@ -242,7 +242,7 @@ def test_what_is_told_of_an_answer() -> None:
     failed = found.start(intake(flow="acme"), heard)
     found.end(failed, Outcome.GATEWAY_ERROR)
     row = found.telling.metrics.row("m", "m", "acme", 0)
-    assert (row.requests, sum(row.seconds.counts), row.input_tokens.total) == (2, 1, 10)
+    assert (row.requests, sum(row.shapes.seconds.counts), row.shapes.input_tokens.total) == (2, 1, 10)
     assert row.errors == {"Internal": 1}
     assert found.telling.metrics.running == {"m": 0}
 

@@ -45,7 +45,10 @@ def test_a_request_counts_as_running_from_its_intake() -> None:
     assert row(telling).requests == 1
     assert telling.metrics.running["m"] == 1
     assert telling.metrics.rewrites == {("canary", "m", "m-2"): 1}
-    assert (sum(row(telling).request_bytes.counts), row(telling).request_bytes.total) == (1, 100)
+    assert (sum(row(telling).shapes.request_bytes.counts), row(telling).shapes.request_bytes.total) == (
+        1,
+        100,
+    )
     told.ended(AT[2], Outcome.CANCELLED, NO_USAGE, None)
     assert telling.metrics.running["m"] == 0
 
@@ -65,15 +68,19 @@ def test_an_answer_is_measured_from_the_intake() -> None:
     made = row(telling)
     assert telling.counters.outcomes == {"succeeded": 1}
     assert telling.metrics.processing_seconds.total == 1.0
-    assert (made.seconds.total, made.ttft["true"].total, made.tpot.total) == (6.0, 2.0, 1.0)
-    assert (made.input_tokens.total, made.output_tokens.total, made.cached_tokens.total) == (10, 5, 4)
-    assert (made.response_bytes.total, made.errors) == (700, {})
+    assert (made.shapes.seconds.total, made.shapes.ttft["true"].total, made.shapes.tpot.total) == (6.0, 2.0, 1.0)
+    assert (
+        made.shapes.input_tokens.total,
+        made.shapes.output_tokens.total,
+        made.shapes.cached_tokens.total,
+    ) == (10, 5, 4)
+    assert (made.shapes.response_bytes.total, made.errors) == (700, {})
 
 
 def test_an_answer_of_which_no_byte_was_seen_has_no_time_to_first_token() -> None:
     telling, told = begun()
     told.ended(AT[2], Outcome.SUCCEEDED, NO_USAGE, None)
-    assert (sum(row(telling).seconds.counts), sum(row(telling).ttft["true"].counts)) == (1, 0)
+    assert (sum(row(telling).shapes.seconds.counts), sum(row(telling).shapes.ttft["true"].counts)) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +99,7 @@ def test_what_failed_counts_as_an_error_by_the_fields_name_and_not_as_an_answer(
     telling, told = begun()
     told.ended(AT[2], outcome, Usage(1, 1), 5)
     assert row(telling).errors == ({error: 1} if error else {})
-    assert (sum(row(telling).seconds.counts), sum(row(telling).output_tokens.counts)) == (0, 0)
+    assert (sum(row(telling).shapes.seconds.counts), sum(row(telling).shapes.output_tokens.counts)) == (0, 0)
     assert telling.counters.outcomes == {outcome.value: 1}
 
 
