@@ -147,6 +147,9 @@ def _observer(
         ids,
         counters,
         ScrapeRules(ms(scrape.interval_ms), ms(scrape.timeout_ms), scrape.max_bytes, scrape.metrics_path),
+        metrics_ports={
+            pool.name: pool.metrics_port for pool in settings.pools if pool.metrics_port is not None
+        },
     )
 
 

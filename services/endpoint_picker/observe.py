@@ -7,7 +7,7 @@ results mean is the table's business. Moves are logged here, one line each; publ
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from services.adapters.model_server.engines import ENGINES, Readers, metrics_url, version_urls
@@ -52,6 +52,8 @@ class ScrapeRules:
 class Observer:
     """Runs the scrape loops. `engine_of` names a pod's engine, one of the `CHOICES`; `frozen` stops them (a black-holed cluster).
 
+    `metrics_ports`, by pool, are where pods have their metrics other than where their engine does.
+
     `start` begins one loop per pod; from then on `set_pods` and `follow` begin and end loops with the pods.
     """
 
@@ -63,6 +65,7 @@ class Observer:
     counters: Counters
     rules: ScrapeRules = field(default_factory=ScrapeRules)
     readers: Readers = field(default_factory=Readers)
+    metrics_ports: Mapping[str, int] = field(default_factory=dict)
     frozen: bool = False
     _histogram_at: dict[str, Instant] = field(default_factory=dict)
     _scope: TaskScope | None = None
@@ -126,7 +129,7 @@ class Observer:
         """Fetch and read one page."""
         pod = self.table[pod_id]
         engine = self.engine_of(pod)
-        url = metrics_url(pod.address, engine, self.rules.metrics_path)
+        url = metrics_url(pod.address, engine, self.rules.metrics_path, self.metrics_ports.get(pod.pool))
         page = await self.source.fetch(url, self.rules.timeout, self.rules.max_bytes)
         self.counters.scrapes[page.failure or "ok"] += 1
         if page.failure:

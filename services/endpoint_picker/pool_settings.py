@@ -80,6 +80,8 @@ class PoolSettings(Settings):
     tier: Annotated[str, Field(max_length=64)] = ""
     engine: str = AUTO
     """What its pods run; `auto` tells it by their metrics, and a pod's own label goes before either."""
+    metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Where its pods have their metrics, if not where their engine does (Triton: 8002, others: their address)."""
     discovery: Discovery = StaticDiscovery()
     endpoints: tuple[EndpointSettings, ...] = ()
     """The pods of a static pool; other sources bring their own."""

@@ -373,3 +373,12 @@ def test_each_effect_has_its_line() -> None:
         "pod p: labels, zone changed",
         "pod p: declared by pool two while pool one has it; it serves one",
     ]
+
+
+async def test_a_pool_whose_metrics_have_a_port_of_their_own_is_read_there() -> None:
+    async with watched() as world:
+        world.observer.metrics_ports = {"pool": 9100, "other": 9200}
+        await world.run(1000)
+        assert world.servers["10.0.0.0:9100"].asked
+        assert (world.server(0).asked, world.server(0).versions_asked) == ([], 1)
+        assert world.state("p0") is PodState.READY

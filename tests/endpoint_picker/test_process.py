@@ -167,6 +167,15 @@ def test_a_picker_for_routers_needs_keys() -> None:
         build(picker_settings([]))
 
 
+async def test_pools_may_have_their_metrics_on_a_port_of_their_own() -> None:
+    pools = [
+        {"name": "chat", "models": ["m"], "engine": "triton", "metrics_port": 9100},
+        {"name": "other", "models": ["n"]},
+    ]
+    picker = build(picker_settings([], pools=pools), Shared(hand_off_keys={}))
+    assert picker.observer.metrics_ports == {"chat": 9100}
+
+
 def test_an_unknown_engine_is_refused_by_name() -> None:
     pools = [{"name": "chat", "models": ["m"], "engine": "other"}]
     with pytest.raises(SettingsError, match=r"pools.chat.engine: 'other': must be one of vllm"):

@@ -90,17 +90,17 @@ def engine_named(configured: str, labels: Mapping[str, str]) -> str:
     return next((labels[label] for label in LABELS if labels.get(label) in CHOICES), configured)
 
 
-def metrics_url(address: str, engine: str, path: str = "") -> str:
+def metrics_url(address: str, engine: str, path: str = "", port: int | None = None) -> str:
     """Return where the metrics of a pod at `address` (`host:port`, IPv6 in brackets) stand.
 
-    `path` replaces the engine's own. Pages that `auto` is to recognise are expected where most engines have them.
+    `path` and `port` replace the engine's own. Pages that `auto` is to recognise are expected where most engines have them.
     """
     kind = ENGINES.get(engine)
-    if kind is None:
-        return f"http://{address}{path or _METRICS_PATH}"
-    if kind.metrics_port is not None:
-        address = f"{address.rpartition(':')[0]}:{kind.metrics_port}"
-    return f"http://{address}{path or kind.metrics_path}"
+    if port is None and kind is not None:
+        port = kind.metrics_port
+    if port is not None:
+        address = f"{address.rpartition(':')[0]}:{port}"
+    return f"http://{address}{path or (_METRICS_PATH if kind is None else kind.metrics_path)}"
 
 
 def version_urls(address: str, engine: str) -> tuple[str, ...]:

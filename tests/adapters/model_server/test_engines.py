@@ -102,6 +102,11 @@ def test_where_metrics_stand(engine: str, path: str, url: str) -> None:
     assert metrics_url("10.0.0.1:8000", engine, path) == url
 
 
+@pytest.mark.parametrize("engine", ["vllm", "triton", "auto"])
+def test_a_port_of_its_own_goes_before_the_engines(engine: str) -> None:
+    assert metrics_url("[fd00::1]:8000", engine, "", 9100) == "http://[fd00::1]:9100/metrics"
+
+
 def test_where_versions_stand() -> None:
     assert {engine: version_urls("h:1", engine) for engine in CHOICES} == {
         "vllm": ("http://h:1/version",),
