@@ -37,7 +37,6 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def cumulative(self) -> list[tuple[str, float]]:
-        """Return (bound, count up to it) as the text format wants them, the infinite one last."""
-        bounds = [*(repr(float(bound)) for bound in self.bounds), "+Inf"]
-        return list(zip(bounds, map(float, accumulate(self.counts)), strict=True))
+    def cumulative(self) -> list[int]:
+        """Return how many values were counted up to each bound, the infinite one last."""
+        return list(accumulate(self.counts))

@@ -12,5 +12,5 @@ def test_counts_are_those_of_a_sorted_list(values: list[float]) -> None:
     found = Histogram(LATENCY_SECONDS)
     for value in values:
         found.observe(value)
-    for bound, count in found.cumulative():
-        assert count == sum(value <= float(bound) for value in values)
+    for bound, count in zip((*LATENCY_SECONDS, float("inf")), found.cumulative(), strict=True):
+        assert count == sum(value <= bound for value in values)
