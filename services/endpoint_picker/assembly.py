@@ -39,7 +39,7 @@ from services.endpoint_picker.doors.ext_proc import ProcessorService
 from services.endpoint_picker.doors.grpc import PickerService
 from services.endpoint_picker.doors.http import HttpDoor
 from services.endpoint_picker.entry import Entry
-from services.endpoint_picker.field_metrics import FieldMetrics, pool_values
+from services.endpoint_picker.field_metrics import FieldMetrics, pool_values, process_values
 from services.endpoint_picker.flow_control import FlowControl
 from services.endpoint_picker.flow_metrics import FlowMetrics
 from services.endpoint_picker.intake import Reception
@@ -92,7 +92,8 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     detector = UtilizationDetector() if queue is None else queue.saturation_detector
     waits = FlowMetrics()
     flow = FlowControl(queue, lambda pool: PoolGauge(table, pool, detector), clock, left=waits.left)
-    telling = Telling(counters, FieldMetrics(models=CappedLabel(models.names())), _tracing(settings))
+    metrics = FieldMetrics(CappedLabel(models.names()), CappedLabel(models.names()))
+    telling = Telling(counters, metrics, _tracing(settings))
     declared = Declared(settings.objectives, models)
     watchdog = Watchdog(settings.cluster)
     tasks = TaskScope(watchdog.task_failed)
@@ -118,7 +119,8 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
         [
             picker_values(counters, table, settings.pool_specs, bus.sender if bus is not None else None),
             telling.metrics.values,
-            lambda: waits.values(flow.figures(), flow.saturations(clock.now())),
+            lambda: waits.values(flow.figures(), flow.saturations(clock.now()), flow.revocation_seconds),
+            process_values(counters, ext_proc),
             pool_values(table, [pool.name for pool in settings.pools]),
             discovery_values(sources.endpoints, table, settings.pool_specs, clock),
             *([] if prefix is None else [prefix.values]),

@@ -7,13 +7,14 @@ page is asked for. Nothing is decided by a counter.
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from services.adapters.metric_names import picker as names
 from services.adapters.ports import BusPublisher
 from services.adapters.telemetry.prometheus import Value
 from services.core.fleet import PodState
 from services.core.pods.report import PoolSpec, pool_reports
-from services.core.pods.table import PodTable, Serving
+from services.core.pods.table import Pod, PodTable, Serving
 
 
 @dataclass(slots=True)
@@ -21,6 +22,7 @@ class Counters:
     """What happened since the process started. Keys are values of closed enumerations."""
 
     scrapes: Counter[str] = field(default_factory=Counter)
+    incomplete_pages: int = 0
     pod_moves: int = 0
     picks: int = 0
     rejections: Counter[str] = field(default_factory=Counter)
@@ -95,3 +97,17 @@ def _pools(table: PodTable, pools: Iterable[PoolSpec]) -> Iterable[Value]:
         yield Value(names.PICKER_READY_ENDPOINTS, report.ready_endpoints, (pool.name,))
         if report.saturation is not None:
             yield Value(names.PICKER_SATURATION, report.saturation, (pool.name,))
+        yield from _rates(pool.name, table.ready(pool.name))
+
+
+def _rates(pool: str, ready: Iterable[Pod]) -> Iterable[Value]:
+    """Return what ready pods did in the last minute; of others nobody knows how long ago it was."""
+    rates = [pod.rates.recent() for pod in ready if pod.rates is not None]
+    for name, known, join in (
+        (names.PICKER_PROMPT_TOKENS, [rate.prompt_tokens_per_s for rate in rates], sum),
+        (names.PICKER_GENERATION_TOKENS, [rate.generation_tokens_per_s for rate in rates], sum),
+        (names.PICKER_SERVER_PREFIX_HITS, [rate.prefix_hit_ratio for rate in rates], fmean),
+    ):
+        found = [value for value in known if value is not None]
+        if found:
+            yield Value(name, join(found), (pool,))

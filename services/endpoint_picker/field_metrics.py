@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
+from typing import Protocol
 
 from services.adapters.metric_names import field as names
 from services.adapters.metric_names.field import FieldMetric
-from services.adapters.telemetry.cardinality import CappedLabel
+from services.adapters.metric_names.picker import PICKER_HELD_BODIES
+from services.adapters.system.build import package_version
+from services.adapters.telemetry.cardinality import OTHER, CappedLabel
 from services.adapters.telemetry.histogram import (
     BYTES,
-    DECISION_SECONDS,
     LATENCY_SECONDS,
     TOKEN_SECONDS,
     TOKENS,
@@ -23,15 +25,19 @@ from services.adapters.telemetry.histogram import (
 from services.adapters.telemetry.prometheus import Value
 from services.core.pods.table import Pod, PodTable
 from services.core.units import NS_PER_S, Duration
+from services.endpoint_picker.counters import Counters
 from services.wire.openai.usage import Usage
 
 ROWS_MAX = 1000
 """Combinations of labels counted: each label is capped, their product is not. Beyond it a request is counted
-under `other` in every label."""
+under `other` in every label but for the models that configuration names."""
 SHAPES_MAX = 64
 """Combinations with histograms of their own: one is 400 lines of the page and 2 ms of rendering it. The histograms
-of all later ones are those of `other`."""
-_OTHERS = ("other", "other", "other", "0")
+of all later ones are those of `other`, of each model that configuration names."""
+ATTEMPTS_MAX = 4096
+"""Combinations of model and endpoint counted, for the same reason."""
+_SOURCE, _EXTRACTOR = "metrics-data-source", "core-metrics-extractor"
+"""The field's words for whatever scrapes model servers, and for what takes their signals out of a page."""
 _Labels = tuple[str, str, str, str]
 
 
@@ -92,9 +98,10 @@ class Shapes:
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """The counts of one (model, target model, flow, priority), and its histograms or those of `other`."""
+    """The counts of one (model, target model, flow, priority), and its histograms: its own or those of `other`."""
 
     shapes: Shapes
+    own_shapes: bool = True
     requests: int = 0
     errors: Counter[str] = field(default_factory=Counter)
 
@@ -107,44 +114,50 @@ class FieldMetrics:
     targets: CappedLabel = field(default_factory=CappedLabel)
     flows: CappedLabel = field(default_factory=CappedLabel)
     endpoints: CappedLabel = field(default_factory=CappedLabel)
-    scheduler_seconds: Histogram = field(default_factory=lambda: Histogram(DECISION_SECONDS))
     processing_seconds: Histogram = field(default_factory=lambda: Histogram(LATENCY_SECONDS))
     rewrites: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     running: Counter[str] = field(default_factory=Counter)
     _rows: dict[_Labels, Row] = field(default_factory=dict)
-    _others: Shapes = field(default_factory=Shapes)
+    _others: dict[_Labels, Shapes] = field(default_factory=dict)
     _attempts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def row(self, model: str, target: str, flow: str, priority: int) -> Row:
         """Return the series that a request counts in."""
         labels = (self.models.fold(model), self.targets.fold(target), self.flows.fold(flow), str(priority))
         row = self._rows.get(labels)
-        if row is None:
-            rows = len(self._rows)
-            if rows >= ROWS_MAX:
-                labels = _OTHERS
-            row = self._rows.setdefault(labels, Row(Shapes() if rows < SHAPES_MAX else self._others))
-        return row
+        return self._new_row(labels) if row is None else row
+
+    def _new_row(self, labels: _Labels) -> Row:
+        rows = len(self._rows)
+        if rows < SHAPES_MAX:
+            return self._rows.setdefault(labels, Row(Shapes()))
+        others = (self.models.known(labels[0]), self.targets.known(labels[1]), OTHER, OTHER)
+        shapes = self._others.get(others)
+        if shapes is None:
+            shapes = self._others[others] = Shapes()
+        return self._rows.setdefault(labels if rows < ROWS_MAX else others, Row(shapes, own_shapes=False))
 
     def attempted(self, target: str, address: str = "") -> None:
         """Count a pick for a model: of the endpoint at `address`, or of nobody."""
         status = "success" if address else "failure"
-        self._attempts[status, self.targets.fold(target), self.endpoints.fold(address)] += 1
+        key = (status, self.targets.fold(target), self.endpoints.fold(address))
+        if key not in self._attempts and len(self._attempts) >= ATTEMPTS_MAX:
+            key = (status, self.targets.known(target), OTHER if address else "")
+        self._attempts[key] += 1
 
     def values(self) -> Iterable[Value]:
         """Return every value that requests made."""
         for labels, row in self._rows.items():
             yield from _counts(labels, row)
-            if row.shapes is not self._others:
+            if row.own_shapes:
                 yield from _shapes(labels, row.shapes)
-        if len(self._rows) > SHAPES_MAX:
-            yield from _shapes(_OTHERS, self._others)
+        for labels, shapes in self._others.items():
+            yield from _shapes(labels, shapes)
         for model, count in sorted(self.running.items()):
             yield from _each(names.RUNNING, count, (model,))
-        yield from _each(names.SCHEDULER_SECONDS, self.scheduler_seconds)
         yield from _each(names.PROCESSING_SECONDS, self.processing_seconds)
         for (status, target, address), count in sorted(self._attempts.items()):
-            host, _, port = address.rpartition(":")
+            host, _, port = address.rpartition(":") if address != OTHER else (OTHER, "", OTHER)
             yield from _each(names.SCHEDULER_ATTEMPTS, count, (status, target, host, "", port))
         for labels_of_rewrite, count in sorted(self.rewrites.items()):
             yield from _each(names.REWRITES, count, labels_of_rewrite)
@@ -181,9 +194,39 @@ def pool_values(table: PodTable, pools: Iterable[str]) -> Callable[[], Iterable[
             ready = table.ready(pool)
             yield from _each(names.POOL_READY, len(ready), (pool,))
             yield from _spread(pool, ready)
-            yield from _each(
-                names.IN_FLIGHT_REQUESTS, sum(pod.in_flight for pod in table.in_pool(pool)), (pool,)
-            )
+            pods = table.in_pool(pool)
+            yield from _each(names.IN_FLIGHT_REQUESTS, sum(pod.in_flight for pod in pods), (pool,))
+            yield from _each(names.IN_FLIGHT_TOKENS, sum(pod.in_flight_tokens for pod in pods), (pool,))
+
+    return read
+
+
+class Streams(Protocol):
+    """What the ext_proc door counts. `streams_ended` is by gRPC status, `stream_seconds` how long they lasted."""
+
+    streams_ended: Counter[str]
+    stream_seconds: Histogram
+    held_bytes: int
+
+    @property
+    def streams(self) -> int:
+        """Streams open now."""
+
+
+def process_values(counters: Counters, streams: Streams) -> Callable[[], Iterable[Value]]:
+    """Return a source of what the field tells of the process itself: its build, its scrapes, its streams."""
+    build = ("", package_version())
+
+    def read() -> Iterable[Value]:
+        yield from _each(names.INFO, 1, build)
+        failed = counters.scrapes.total() - counters.scrapes["ok"]
+        yield from _each(names.POLL_ERRORS, failed, (_SOURCE,))
+        yield from _each(names.EXTRACT_ERRORS, counters.incomplete_pages, (_SOURCE, _EXTRACTOR))
+        yield from _each(names.STREAMS, streams.streams)
+        yield from _each(names.STREAM_SECONDS, streams.stream_seconds)
+        for code, count in sorted(streams.streams_ended.items()):
+            yield from _each(names.STREAMS_TOTAL, count, (code,))
+        yield Value(PICKER_HELD_BODIES, streams.held_bytes)
 
     return read
 

@@ -141,6 +141,7 @@ class Observer:
             if with_ttft:
                 self._histogram_at[pod_id] = now
             reading = self.readers.reader(engine)(page.body, with_ttft=with_ttft)
+            self.counters.incomplete_pages += bool(reading.missing)
             self.apply(self.table.read(pod_id, reading, now))
 
     async def identify(self, pod_id: str) -> None:

@@ -13,7 +13,9 @@ from typing import TypeVar
 
 from xxhash import xxh3_64_intdigest
 
+from services.adapters.metric_names import field as field_names
 from services.adapters.metric_names import prefix as names
+from services.adapters.telemetry.histogram import RATIO, Histogram
 from services.adapters.telemetry.prometheus import Value
 from services.core.pods.reading import EngineReading
 from services.core.prefix.approximate import MAX_BLOCKS, ApproximateIndex
@@ -81,6 +83,7 @@ class PrefixCounters:
     matched_blocks: int = 0
     looked_up_blocks: int = 0
     dropped_records: int = 0
+    hit_ratio: Histogram = field(default_factory=lambda: Histogram(RATIO))
 
 
 @dataclass(slots=True)
@@ -253,6 +256,8 @@ class PrefixIndexes:
             Value(names.PICKER_PREFIX_BLOCKS, counters.looked_up_blocks, ("looked_up",)),
             Value(names.PICKER_PREFIX_DROPPED, counters.dropped_records, ("record",)),
         ]
+        values += [Value(name, self.approximate.entries) for name in field_names.PREFIX_INDEX_SIZE.names]
+        values += [Value(name, counters.hit_ratio) for name in field_names.PREFIX_HIT_RATIO.names]
         if self.precise is not None:
             values += [
                 Value(names.PICKER_PREFIX_ENTRIES, self.precise.entries, ("precise",)),
@@ -261,10 +266,12 @@ class PrefixIndexes:
         return values
 
     def _count(self, matched: dict[str, int], total: int) -> None:
-        self.counters.lookups += 1
-        self.counters.hits += bool(matched)
-        self.counters.matched_blocks += max(matched.values(), default=0)
-        self.counters.looked_up_blocks += total
+        counters, best = self.counters, max(matched.values(), default=0)
+        counters.lookups += 1
+        counters.hits += bool(matched)
+        counters.matched_blocks += best
+        counters.looked_up_blocks += total
+        counters.hit_ratio.observe(best / total)
 
     def _resize_pools(self) -> None:
         sizes: dict[str, set[int]] = {}

@@ -96,6 +96,8 @@ class Telling:
     def begin(self, intake: Intake, resolved: ResolvedModel, now: Instant) -> Told:
         """A request for a known model was taken in."""
         metrics, inference = self.metrics, intake.inference
+        if resolved.rewrite_name:
+            metrics.targets.know(resolved.target_model)
         row = metrics.row(resolved.client_model, resolved.target_model, intake.flow, inference.priority)
         row.requests += 1
         row.shapes.request_bytes.observe(len(intake.body))

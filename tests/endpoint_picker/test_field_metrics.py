@@ -1,16 +1,35 @@
 """The field's metrics: told under both generations of names, bounded, and absent where nothing is known."""
 
+from collections import Counter
+
+import pytest
+
 from services.adapters.metric_names import field as names
-from services.adapters.telemetry.histogram import Histogram
+from services.adapters.system.build import package_version
+from services.adapters.telemetry.cardinality import CappedLabel
+from services.adapters.telemetry.histogram import LATENCY_SECONDS, Histogram
 from services.adapters.telemetry.prometheus import MetricsPage
 from services.core.pods.reading import EngineReading
 from services.core.pods.table import Pod, PodTable
 from services.core.units import Instant, ms, seconds
 from services.endpoint_picker import field_metrics
-from services.endpoint_picker.field_metrics import FieldMetrics, pool_values
+from services.endpoint_picker.counters import Counters
+from services.endpoint_picker.field_metrics import FieldMetrics, pool_values, process_values
 from services.wire.openai.usage import NO_USAGE, Usage
 
 START = Instant(0)
+
+
+class Door:
+    """What an ext_proc door counts."""
+
+    def __init__(self) -> None:
+        self.streams = 2
+        self.streams_ended = Counter({"OK": 5})
+        self.stream_seconds = Histogram(LATENCY_SECONDS)
+        self.held_bytes = 512
+
+
 ROW = ("m", "m-1", "acme", "2")
 
 
@@ -84,12 +103,12 @@ def test_combinations_of_labels_are_bounded() -> None:
     told = found(metrics)
     rows = {labels: value for (name, labels), value in told.items() if name == "llm_d_epp_request_total"}
     assert len(rows) == field_metrics.ROWS_MAX + 1
-    assert rows["other", "other", "other", "0"] == 10
+    assert rows["other", "other", "other", "other"] == 10
     sizes = {
         labels: value for (name, labels), value in told.items() if name == "llm_d_epp_request_size_bytes"
     }
     assert len(sizes) == field_metrics.SHAPES_MAX + 1
-    assert total(sizes["other", "other", "other", "0"])[0] == field_metrics.ROWS_MAX + 10 - len(sizes) + 1
+    assert total(sizes["other", "other", "other", "other"])[0] == field_metrics.ROWS_MAX + 10 - len(sizes) + 1
 
 
 def test_the_page_stays_small_whatever_tenants_and_models_requests_invent() -> None:
@@ -101,8 +120,70 @@ def test_the_page_stays_small_whatever_tenants_and_models_requests_invent() -> N
     assert len(MetricsPage([metrics.values]).render()) < 4 << 20
 
 
+def test_names_of_the_configuration_never_fold_whatever_else_is_invented() -> None:
+    metrics = FieldMetrics(CappedLabel(["declared"]), CappedLabel(["declared-1"]))
+    for number in range(3_000):
+        metrics.row(f"m{number}", f"t{number}", f"f{number}", number)
+        metrics.attempted(f"t{number}", f"10.0.{number // 256}.{number % 256}:80")
+        metrics.attempted(f"t{number}")
+    for number in range(3_000):
+        row = metrics.row("declared", "declared-1", f"f{number}", 0)
+        row.requests += 1
+        row.shapes.request_bytes.observe(1)
+    metrics.attempted("declared-1", "10.9.9.9:80")
+    told = found(metrics)
+    labels = ("declared", "declared-1", "other", "other")
+    assert told["llm_d_epp_request_total", labels] == 3_000
+    assert total(told["llm_d_epp_request_size_bytes", labels])[0] == 3_000
+    attempts = {
+        key[1]: value for key, value in told.items() if key[0] == "llm_d_epp_scheduler_attempts_total"
+    }
+    assert len(attempts) <= field_metrics.ATTEMPTS_MAX + 3
+
+
+def test_attempts_are_bounded_but_for_the_models_that_configuration_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(field_metrics, "ATTEMPTS_MAX", 2)
+    metrics = FieldMetrics(targets=CappedLabel(["declared"]))
+    for target, address in (
+        ("a", "10.0.0.1:80"),
+        ("b", "10.0.0.1:80"),
+        ("a", "10.0.0.1:80"),
+        ("c", "10.0.0.1:80"),
+        ("declared", "10.0.0.2:80"),
+        ("d", ""),
+    ):
+        metrics.attempted(target, address)
+    attempts = "llm_d_epp_scheduler_attempts_total"
+    assert {key[1]: value for key, value in found(metrics).items() if key[0] == attempts} == {
+        ("success", "a", "10.0.0.1", "", "80"): 2,
+        ("success", "b", "10.0.0.1", "", "80"): 1,
+        ("success", "other", "other", "", "other"): 1,
+        ("success", "declared", "other", "", "other"): 1,
+        ("failure", "other", "", "", ""): 1,
+    }
+
+
+def test_the_process_tells_its_build_its_scrapes_and_its_streams() -> None:
+    counters = Counters(scrapes=Counter({"ok": 7, "timeout": 2, "refused": 1}), incomplete_pages=4)
+    page = MetricsPage([process_values(counters, Door())]).render().decode()
+    for line in (
+        f'llm_d_epp_info{{build_ref="{package_version()}",commit=""}} 1.0',
+        'llm_d_epp_datalayer_poll_errors_total{source_type="metrics-data-source"} 3.0',
+        'llm_d_epp_datalayer_extract_errors_total{extractor_type="core-metrics-extractor",source_type="metrics-data-source"} 4.0',
+        "llm_d_epp_extproc_streams_inflight 2.0",
+        "llm_d_epp_extproc_stream_duration_seconds_count 0",
+        'llm_d_epp_extproc_streams_total{code="OK"} 5.0',
+        "gir_picker_held_bodies_bytes 512.0",
+    ):
+        assert line in page
+
+
 def test_pools_are_told_as_means_and_spreads_of_what_ready_pods_say() -> None:
     table = PodTable([Pod(name, f"{name}:8000", "chat") for name in ("a", "b", "c")], START)
+    table["b"].in_flight, table["b"].in_flight_tokens = 2, 300
+    table["c"].in_flight, table["c"].in_flight_tokens = 3, 600
     table.read("a", EngineReading("vllm", 4, 1, 0.25), START)
     table.read("b", EngineReading("vllm", 2, 3, None, missing=("vllm:kv_cache_usage_perc",)), START)
     page = MetricsPage([pool_values(table, ["chat", "empty"])]).render().decode()
@@ -113,7 +194,8 @@ def test_pools_are_told_as_means_and_spreads_of_what_ready_pods_say() -> None:
         'llm_d_epp_std_dev_queue_size{name="chat"} 1.0',
         'llm_d_epp_average_kv_cache_utilization{name="chat"} 0.25',
         'inference_pool_per_pod_queue_size{model_server_endpoint="a:8000",name="chat"} 4.0',
-        'llm_d_epp_inflight_requests{name="chat"} 0.0',
+        'llm_d_epp_inflight_requests{name="chat"} 5.0',
+        'llm_d_epp_inflight_tokens{name="chat"} 900.0',
     ):
         assert line in page
     assert 'average_queue_size{name="empty"}' not in page

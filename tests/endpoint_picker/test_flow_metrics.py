@@ -7,7 +7,7 @@ from services.adapters.metric_names.catalogue import METRICS
 from services.adapters.telemetry.cardinality import CappedLabel
 from services.adapters.telemetry.histogram import Histogram
 from services.core.admission.detectors import ConcurrencyDetector
-from services.core.admission.settings import FlowControlSettings
+from services.core.admission.settings import BandSettings, FlowControlSettings
 from services.core.admission.tickets import Ticket
 from services.core.pods.reading import EngineReading
 from services.core.pods.table import Pod, PodTable
@@ -25,19 +25,25 @@ def ticket(name: str, flow: str = "acme", priority: int = 0) -> Ticket:
 
 
 def told(metrics: FlowMetrics, flow: FlowControl) -> dict[tuple[str, ...], float | Histogram]:
-    values = list(metrics.values(flow.figures(), flow.saturations(NOW)))
+    values = list(metrics.values(flow.figures(), flow.saturations(NOW), flow.revocation_seconds))
     assert {value.name for value in values} <= set(METRICS)
     return {(value.name, *value.labels): value.value for value in values}
 
 
-def queueing(metrics: FlowMetrics, pods: int = 1) -> FlowControl:
-    table = PodTable([Pod(f"p{n}", f"h{n}:1", "chat", in_flight=1) for n in range(pods)], NOW)
-    for n in range(pods):
-        table.read(f"p{n}", EngineReading("vllm", 0, 0, 0.0), NOW)
+def queueing(
+    metrics: FlowMetrics,
+    pods: int = 1,
+    settings: FlowControlSettings | None = None,
+    table: PodTable | None = None,
+) -> FlowControl:
+    """Flow control over pods that take one request each and, unless told otherwise, have it."""
+    pods_in = table or PodTable([Pod(f"p{n}", f"h{n}:1", "chat", in_flight=1) for n in range(pods)], NOW)
+    for pod in pods_in:
+        pods_in.read(pod.id, EngineReading("vllm", 0, 0, 0.0), NOW)
     detector = ConcurrencyDetector(max_concurrency=1)
     return FlowControl(
-        FlowControlSettings(),
-        lambda pool: PoolGauge(table, pool, detector),
+        settings or FlowControlSettings(),
+        lambda pool: PoolGauge(pods_in, pool, detector),
         VirtualClock(),
         left=metrics.left,
     )
@@ -83,7 +89,29 @@ def test_outcomes_are_summed_over_lanes_and_saturation_is_told_of_pools_with_end
         flow.ended(one, NOW)
     found = told(metrics, flow)
     assert found["llm_d_epp_flow_control_pool_saturation", "chat", "effective"] == 1
-    assert found["llm_d_epp_flow_control_requests_total", "EvictedContextCancelled"] == 2
+    cancelled = ("llm_d_epp_flow_control_requests_total", "EvictedContextCancelled")
+    assert (found[*cancelled, "0", "chat"], found[*cancelled, "5", "chat"]) == (1, 1)
+
+
+def test_bands_and_revocations_are_told() -> None:
+    metrics = FlowMetrics()
+    settings = FlowControlSettings(priority_bands={5: BandSettings(max_requests=4)}, enable_eviction=True)
+    table = PodTable([Pod("p", "h:1", "chat")], NOW)
+    flow = queueing(metrics, settings=settings, table=table)
+    spare, gold = ticket("a", priority=-1), ticket("b", priority=5)
+    assert offer(flow, spare)
+    table["p"].in_flight = 1
+    assert not offer(flow, gold)
+    found = told(metrics, flow)
+    assert found["llm_d_epp_flow_control_capacity_utilization_requests", "5"] == 0.25
+    assert found["llm_d_epp_flow_control_revocations_issued_total", "chat"] == 1
+    assert found["llm_d_epp_flow_control_revocations_total", "confirmed", "chat"] == 0
+    flow.ended(spare, NOW)
+    found = told(metrics, flow)
+    assert found["llm_d_epp_flow_control_revocations_total", "confirmed", "chat"] == 1
+    ended = found[("llm_d_epp_flow_control_revocation_confirmation_seconds",)]
+    assert isinstance(ended, Histogram)
+    assert sum(ended.counts) == 1
 
 
 def test_flows_and_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,5 +125,5 @@ def test_flows_and_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {key[1:4] for key in told(metrics, flow) if "queue_duration" in key[0]} == {
         ("a", "0", "chat"),
         ("other", "0", "chat"),
-        ("other", "0", "other"),
+        ("other", "other", "chat"),
     }

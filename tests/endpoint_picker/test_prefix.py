@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from services.adapters.metric_names.catalogue import METRICS
+from services.adapters.telemetry.histogram import Histogram
 from services.core.pods.reading import EngineReading
 from services.core.prefix.blocks import MAX_PREFIX_TOKENS, SLICE_BLOCKS, Prompt, complete
 from services.core.prefix.events import BlockStored, EventBatch, EventSource
@@ -172,6 +173,11 @@ async def test_sizes_and_hits_are_exported_under_names_of_the_closed_list() -> N
     assert values["gir_picker_prefix_lookups_total", ("hit",)] == 1
     assert values["gir_picker_prefix_lookups_total", ("miss",)] == 1
     assert values["gir_picker_prefix_blocks_total", ("matched",)] == 10
+    for generation in ("llm_d_epp_", "inference_extension_"):
+        assert values[f"{generation}prefix_indexer_size", ()] == 10
+        ratio = values[f"{generation}prefix_indexer_hit_ratio", ()]
+        assert isinstance(ratio, Histogram)
+        assert (ratio.counts[0], sum(ratio.counts), ratio.total) == (1, 2, 1.0)
     assert {name for name, _ in values} <= set(METRICS)
 
 

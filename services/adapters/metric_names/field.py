@@ -131,12 +131,6 @@ POD_QUEUE: Final = _named(
     _POOL + "per_pod_queue_size",
 )
 
-SCHEDULER_SECONDS: Final = _named(
-    histogram(
-        "scheduler_e2e_duration_seconds", (), "One pick among the candidates.", "CPU is short.", "seconds"
-    ),
-    _EXTENSION + "scheduler_e2e_duration_seconds",
-)
 SCHEDULER_ATTEMPTS: Final = _named(
     counter(
         "scheduler_attempts_total",
@@ -167,7 +161,7 @@ EXTRACT_ERRORS: Final = _named(
     ),
 )
 PREFIX_INDEX_SIZE: Final = _named(
-    gauge("prefix_indexer_size", (), "Blocks in the prefix index.", "Bounded by design."),
+    gauge("prefix_indexer_size", (), "Blocks in the approximate prefix index.", "Bounded by design."),
     _EXTENSION + "prefix_indexer_size",
 )
 PREFIX_HIT_RATIO: Final = _named(
@@ -203,7 +197,49 @@ POOL_SATURATION: Final = _named(
     _EXTENSION + "flow_control_pool_saturation",
 )
 QUEUE_REQUESTS: Final = _named(
-    counter("flow_control_requests_total", ("outcome",), "Requests by what the queue made of them.", _SEE),
+    counter(
+        "flow_control_requests_total",
+        ("outcome", "priority", "inference_pool"),
+        "Requests by what the queue made of them.",
+        _SEE,
+    ),
+)
+BAND_USE_REQUESTS: Final = _named(
+    gauge(
+        "flow_control_capacity_utilization_requests",
+        ("priority",),
+        "Share of a band's places that wait; 0 without a bound.",
+        "Near 1: its requests are about to be refused.",
+    ),
+)
+BAND_USE_BYTES: Final = _named(
+    gauge(
+        "flow_control_capacity_utilization_bytes",
+        ("priority",),
+        "Share of a band's bytes that wait; 0 without a bound.",
+        "Near 1: its requests are about to be refused.",
+    ),
+)
+REVOCATIONS_ISSUED: Final = _named(
+    counter(
+        "flow_control_revocations_issued_total",
+        ("inference_pool",),
+        "Requests told to end for others that matter more.",
+        "Rising: capacity is short for what may not be shed.",
+    ),
+)
+REVOCATIONS: Final = _named(
+    counter(
+        "flow_control_revocations_total",
+        ("outcome", "inference_pool"),
+        "Revocations by whether the request ended in time.",
+        "`timed_out`: clients hold on to requests that were revoked.",
+    ),
+)
+REVOCATION_SECONDS: Final = _named(
+    histogram(
+        "flow_control_revocation_confirmation_seconds", (), "From a revocation to its end.", _SEE, "seconds"
+    ),
 )
 
 STREAMS: Final = _named(
@@ -213,7 +249,12 @@ STREAM_SECONDS: Final = _named(
     histogram("extproc_stream_duration_seconds", (), "Life of an ext_proc stream.", _SEE, "seconds"),
 )
 STREAMS_TOTAL: Final = _named(
-    counter("extproc_streams_total", (), "ext_proc streams opened.", "Traffic; nothing to do."),
+    counter(
+        "extproc_streams_total",
+        ("code",),
+        "ext_proc streams that ended, by gRPC status.",
+        "`Internal` rising: the log says what failed.",
+    ),
 )
 IN_FLIGHT_REQUESTS: Final = _named(
     gauge("inflight_requests", ("name",), "Requests at pods.", "Rising: capacity is short."),

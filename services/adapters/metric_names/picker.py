@@ -17,6 +17,10 @@ PICKER_SERVING_WITHOUT_METRICS: Final = "gir_picker_serving_without_metrics"
 PICKER_READY_ENDPOINTS: Final = "gir_picker_ready_endpoints"
 PICKER_SATURATION: Final = "gir_picker_saturation_ratio"
 PICKER_IN_FLIGHT: Final = "gir_picker_in_flight_requests"
+PICKER_PROMPT_TOKENS: Final = "gir_picker_prompt_tokens_per_second"
+PICKER_GENERATION_TOKENS: Final = "gir_picker_generation_tokens_per_second"
+PICKER_SERVER_PREFIX_HITS: Final = "gir_picker_server_prefix_hit_ratio"
+PICKER_HELD_BODIES: Final = "gir_picker_held_bodies_bytes"
 PICKER_PICKS: Final = "gir_picker_picks_total"
 PICKER_REJECTIONS: Final = "gir_picker_rejections_total"
 PICKER_OUTCOMES: Final = "gir_picker_outcomes_total"
@@ -83,6 +87,32 @@ SPECS: Final[tuple[MetricSpec, ...]] = (
         ("pool",),
         "Requests this picker has sent to pods and that have not ended.",
         "Rising without end: callers do not send Complete, or servers hang.",
+    ),
+    gauge(
+        PICKER_PROMPT_TOKENS,
+        ("pool",),
+        "Prompt tokens per second that ready pods read in the last minute; absent when none tells.",
+        "Traffic; nothing to do.",
+    ),
+    gauge(
+        PICKER_GENERATION_TOKENS,
+        ("pool",),
+        "Tokens per second that ready pods generated in the last minute; absent when none tells.",
+        "Traffic; nothing to do.",
+    ),
+    gauge(
+        PICKER_SERVER_PREFIX_HITS,
+        ("pool",),
+        "Mean over ready pods of the share of the last minute's prompts that their caches held; absent when unknown.",
+        "Low, not high: prompts share nothing, or pods forget them too soon.",
+        unit="ratio",
+    ),
+    gauge(
+        PICKER_HELD_BODIES,
+        (),
+        "Request bodies of ext_proc streams that wait for their end or for an endpoint.",
+        "Near 512 MiB: new bodies are refused; compare with what flow control queues.",
+        unit="bytes",
     ),
     counter(PICKER_PICKS, (), "Requests that were given a pod.", "Traffic; nothing to do."),
     counter(

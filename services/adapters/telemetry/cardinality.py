@@ -18,7 +18,7 @@ class CappedLabel:
     __slots__ = ("_known", "_most", "_seen")
 
     def __init__(self, known: Iterable[str] = (), most: int = LABEL_VALUES_MAX) -> None:
-        self._known = frozenset(known)
+        self._known = set(known)
         self._seen: set[str] = set()
         self._most = most
 
@@ -30,3 +30,11 @@ class CappedLabel:
             return OTHER
         self._seen.add(value)
         return value
+
+    def know(self, value: str) -> None:
+        """Never fold `value`, which configuration names."""
+        self._known.add(value)
+
+    def known(self, value: str) -> str:
+        """Return `value` if configuration names it, else `other`: for where less is kept apart than the cap allows."""
+        return value if value in self._known else OTHER

@@ -15,7 +15,6 @@ LATENCY_SECONDS: Final = (
     *(1800.0, 2700.0, 3600.0),
 )
 """From one round trip to the longest request: the bounds that other pickers use, so that panels line up."""
-DECISION_SECONDS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 TOKEN_SECONDS: Final = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0, 2.0)
 TOKENS: Final = tuple(float(1 << power) for power in range(21))
 BYTES: Final = tuple(float(64 << power) for power in range(0, 23, 2))

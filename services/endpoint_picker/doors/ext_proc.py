@@ -7,6 +7,7 @@ parses nothing on its own.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -17,8 +18,9 @@ from services.adapters.grpc.reading import Handler
 from services.adapters.grpc.server import Door
 from services.adapters.ports import Clock
 from services.adapters.system.tasks import TaskScope
+from services.adapters.telemetry.histogram import LATENCY_SECONDS, Histogram
 from services.core.outcomes import DropReason
-from services.core.units import Instant, seconds
+from services.core.units import NS_PER_S, Instant, seconds
 from services.endpoint_picker.doors.ext_proc_stream import Stream
 from services.endpoint_picker.entry import Entry, EntryRefusedError
 from services.endpoint_picker.intake import Intake, Reception
@@ -61,7 +63,8 @@ class ProcessorService:
     light: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: TaskScope = field(init=False)
     held_bytes: int = 0
-    streams_total: int = 0
+    streams_ended: Counter[str] = field(default_factory=Counter)
+    stream_seconds: Histogram = field(default_factory=lambda: Histogram(LATENCY_SECONDS))
     _streams: set[Stream] = field(default_factory=set)
     _unwatched: list[tuple[Instant, Running]] = field(default_factory=list)
     _turn: int = 0
@@ -91,12 +94,18 @@ class ProcessorService:
         """Serve one stream."""
         await self.light.wait()
         stream = Stream(self, context, Session(self.rules))
-        self.streams_total += 1
+        begun, code = self.clock.now(), "Internal"
         self._streams.add(stream)
         self._idle.clear()
         try:
             await stream.run()
+            code = "OK"
+        except asyncio.CancelledError:
+            code = "Canceled"
+            raise
         finally:
+            self.streams_ended[code] += 1
+            self.stream_seconds.observe((self.clock.now() - begun) / NS_PER_S)
             self._streams.discard(stream)
             stream.close()
             if not self._streams:
