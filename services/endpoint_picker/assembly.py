@@ -31,7 +31,7 @@ from services.core.admission.detectors import UtilizationDetector
 from services.core.pods.table import Pod, PodTable
 from services.core.units import ms
 from services.endpoint_picker.assembly_discovery import Sources, build_lease, build_sources
-from services.endpoint_picker.assembly_traffic import build_prefix, read_scheduling
+from services.endpoint_picker.assembly_traffic import build_prefix, read_scheduling, spread_over
 from services.endpoint_picker.counters import Counters, picker_values
 from services.endpoint_picker.declared import Declared
 from services.endpoint_picker.discovery_values import discovery_values
@@ -42,6 +42,7 @@ from services.endpoint_picker.entry import Entry
 from services.endpoint_picker.field_metrics import FieldMetrics, pool_values, process_values
 from services.endpoint_picker.flow_control import FlowControl
 from services.endpoint_picker.flow_metrics import FlowMetrics
+from services.endpoint_picker.gateway_file import served_by
 from services.endpoint_picker.intake import Reception
 from services.endpoint_picker.lifecycle import Lifecycle
 from services.endpoint_picker.models import LiveModels
@@ -53,6 +54,7 @@ from services.endpoint_picker.saturation import PoolGauge
 from services.endpoint_picker.sessions import SessionTable
 from services.endpoint_picker.settings import Accept, ExtProc, LeaseKind, PickerSettings
 from services.endpoint_picker.telling import Telling
+from services.wire.config.scheduling import PickerConfig
 from services.wire.config.settings_source import SettingsError
 from services.wire.ext_proc.events import StreamRules
 from services.wire.http1.limits import RequestLimits
@@ -73,12 +75,18 @@ class Shared:
 def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPicker:
     """Return a picker, not started. Raises `SettingsError` for files that are needed and are not there."""
     shared = shared or Shared()
+    served = served_by(settings)
+    settings = served.settings
     clock = shared.clock or SystemClock()
     ids = shared.ids or SystemIds()
     counters = Counters()
     table = _table(settings, clock)
-    config = read_scheduling(settings.scheduling)
-    scheduler = LocalScheduler(table, settings.pool_specs, settings.place, counters, config.profile)
+    names = [pool.name for pool in settings.pools]
+    spread = spread_over(names, read_scheduling(settings.scheduling), served.profiles)
+    config = spread.config
+    scheduler = LocalScheduler(
+        table, settings.pool_specs, settings.place, counters, config.profile, spread.profiles
+    )
     source = HttpMetricsSource(clock)
     observer = _observer(settings, table, source, clock, ids, counters)
     entry = Entry(
@@ -86,34 +94,34 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     )
     pool = UpstreamPool()
     timeouts = ExchangeTimeouts(settings.http.first_byte_ms, settings.http.idle_ms, settings.http.total_ms)
-    reception = Reception(ids, config.prefix is not None, config.profile.headers)
-    models = LiveModels(settings.pool_models, settings.default_pool)
-    queue = config.flow_control
-    detector = UtilizationDetector() if queue is None else queue.saturation_detector
+    reception = Reception(ids, config.prefix is not None, spread.headers)
+    declared = Declared(
+        settings.objectives, LiveModels(settings.pool_models, settings.default_pool), served.rewrites
+    )
     waits = FlowMetrics()
-    flow = FlowControl(queue, lambda pool: PoolGauge(table, pool, detector), clock, left=waits.left)
-    metrics = FieldMetrics(CappedLabel(models.names()), CappedLabel(models.names()))
+    flow = _flow_control(config, table, clock, waits)
+    metrics = FieldMetrics(CappedLabel(declared.models.names()), CappedLabel(declared.models.names()))
     telling = Telling(counters, metrics, _tracing(settings))
-    declared = Declared(settings.objectives, models)
     watchdog = Watchdog(settings.cluster)
     tasks = TaskScope(watchdog.task_failed)
     prefix = build_prefix(settings, config, table, clock, ids, tasks)
-    sessions = SessionTable() if config.profile.reads_sessions else None
+    sessions = SessionTable() if spread.reads_sessions else None
     prefixes = None if prefix is None else prefix.requests
     life = Lifecycle(scheduler, declared, flow, telling, clock, prefixes, sessions)
     http = HttpDoor(
-        entry, reception, life, observer, pool, clock, timeouts, body_bytes_max=settings.http.body_max_bytes
+        entry,
+        reception,
+        life,
+        observer,
+        pool,
+        clock,
+        timeouts,
+        settings.http.body_max_bytes,
+        served.total_ms,
     )
     grpc = PickerService(entry, life, observer, clock, ids)
     ext_proc = ProcessorService(entry, reception, life, clock, _stream_rules(settings.ext_proc))
-    sources = build_sources(
-        ((pool.name, pool.discovery) for pool in settings.pools),
-        settings.kubernetes,
-        clock,
-        ids,
-        lambda: counters.publishing,
-        elects=settings.lease is LeaseKind.KUBERNETES,
-    )
+    sources = _sources(settings, clock, ids, counters)
     bus = _bus(settings, shared, table, clock, ids, counters, sources)
     page = MetricsPage(
         [
@@ -121,7 +129,7 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
             telling.metrics.values,
             lambda: waits.values(flow.figures(), flow.saturations(clock.now()), flow.revocation_seconds),
             process_values(counters, ext_proc),
-            pool_values(table, [pool.name for pool in settings.pools]),
+            pool_values(table, names),
             discovery_values(sources.endpoints, table, settings.pool_specs, clock),
             *([] if prefix is None else [prefix.values]),
         ]
@@ -129,6 +137,25 @@ def build(settings: PickerSettings, shared: Shared | None = None) -> EndpointPic
     doors = _doors(settings, http, grpc, ext_proc, page)
     return EndpointPicker(
         settings, doors, life, observer, sources, pool, source, clock, bus, prefix, tasks, watchdog
+    )
+
+
+def _flow_control(config: PickerConfig, table: PodTable, clock: Clock, waits: FlowMetrics) -> FlowControl:
+    """Return the queues, or what lets everything through where the configuration has none."""
+    queue = config.flow_control
+    detector = UtilizationDetector() if queue is None else queue.saturation_detector
+    return FlowControl(queue, lambda pool: PoolGauge(table, pool, detector), clock, left=waits.left)
+
+
+def _sources(settings: PickerSettings, clock: Clock, ids: Ids, counters: Counters) -> Sources:
+    """Return where endpoints come from; only the replica that publishes writes conditions."""
+    return build_sources(
+        ((pool.name, pool.discovery) for pool in settings.pools),
+        settings.kubernetes,
+        clock,
+        ids,
+        lambda: counters.publishing,
+        elects=settings.lease is LeaseKind.KUBERNETES,
     )
 
 

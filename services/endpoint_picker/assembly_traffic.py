@@ -3,8 +3,8 @@
 Named by `assembly` alone. Nothing is started here.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from services.adapters.auth.key_files import KeyFileError, read_private
@@ -18,6 +18,7 @@ from services.adapters.zmq.kv_events import ZmqKvEvents
 from services.core.pods.table import Pod, PodTable
 from services.core.prefix.blocks import MAX_PREFIX_TOKENS
 from services.core.scheduling.baselines import strategy
+from services.core.scheduling.profile import SchedulingProfile
 from services.core.units import ms
 from services.endpoint_picker.addresses import join, split
 from services.endpoint_picker.kv_listener import KvListener
@@ -84,6 +85,34 @@ def read_scheduling(wanted: Scheduling) -> PickerConfig:
         return DEFAULT
     profile = strategy(wanted.strategy)
     return PickerConfig(profile, None, DEFAULT.prefix if profile.reads_prefix else None, DEFAULT.parsers)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How traffic is spread over each pool's pods, and what of a request that needs to be known.
+
+    `profiles` are those of the pools that are not picked by the configuration's; `headers` and `reads_sessions` are
+    what any pool's profile reads, and the configuration names a prefix source if any reads prefixes.
+    """
+
+    config: PickerConfig
+    profiles: Mapping[str, SchedulingProfile]
+    headers: frozenset[str]
+    reads_sessions: bool
+
+
+def spread_over(
+    pools: Iterable[str], config: PickerConfig, profiles: Mapping[str, SchedulingProfile]
+) -> Spread:
+    """Return how traffic is spread over `pools` by `config` and the `profiles` of some of them."""
+    used = [profiles.get(pool, config.profile) for pool in pools]
+    prefix = (config.prefix or DEFAULT.prefix) if any(each.reads_prefix for each in used) else None
+    return Spread(
+        replace(config, prefix=prefix),
+        profiles,
+        frozenset(name for each in used for name in each.headers),
+        any(each.reads_sessions for each in used),
+    )
 
 
 def build_prefix(

@@ -9,17 +9,26 @@ from dataclasses import dataclass, field
 
 from services.adapters.ports import PoolObjects, PoolObjectsSource
 from services.core.models.objectives import UNSET_PRIORITY
+from services.core.models.rewrites import Rewrite
 from services.endpoint_picker.models import LiveModels
 
 
 @dataclass(slots=True, eq=False)
 class Declared:
-    """Puts what sources declare into force. `own` are the settings' objectives, which no source overrides."""
+    """Puts what sources declare into force.
+
+    `own` are the settings' objectives, which no source overrides; `own_rewrites` stay whatever sources declare.
+    """
 
     own: Mapping[str, int]
     models: LiveModels
+    own_rewrites: tuple[Rewrite, ...] = ()
     _sets: dict[int, PoolObjects] = field(default_factory=dict)
     _priorities: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Put the own rewrites in force, before any source has spoken."""
+        self.models.rewrite(self.own_rewrites)
 
     def priority(self, pool: str, objective: str | None) -> int:
         """Return the priority of a request to `pool` that names `objective`; 0 for none and for an unknown one."""
@@ -43,4 +52,4 @@ class Declared:
                 for name, priority in table.priorities.items():
                     priorities.setdefault((pool, name), priority)
         self._priorities = priorities
-        self.models.rewrite(rewrite for found in sets for rewrite in found.rewrites)
+        self.models.rewrite((*self.own_rewrites, *(rewrite for found in sets for rewrite in found.rewrites)))

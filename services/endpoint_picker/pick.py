@@ -4,7 +4,7 @@
 each pick until it ends. Doors call it; it opens no socket and takes time as an argument.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from services.core.fleet import Candidate, FleetSnapshot, HealthState, LoadReport, PodState
@@ -56,13 +56,17 @@ class Pick:
 
 @dataclass(slots=True)
 class LocalScheduler:
-    """Picks among the pods of `table`, by `profile`, for requests that come to `place`."""
+    """Picks among the pods of `table` for requests that come to `place`.
+
+    `profiles`, by pool, are those of the pools that are not picked by `profile`.
+    """
 
     table: PodTable
     pools: Sequence[PoolSpec]
     place: Locality
     counters: Counters
     profile: SchedulingProfile = ENDPOINTS
+    profiles: Mapping[str, SchedulingProfile] = field(default_factory=dict)
     _prepared: dict[str, Prepared] = field(default_factory=dict)
     _candidates: dict[str, tuple[EngineReading | None, Candidate]] = field(default_factory=dict)
     _version: int = -1
@@ -175,7 +179,8 @@ class LocalScheduler:
         was not read since is the one it was: whatever else it is made of, a change of it changes the table's version.
         """
         candidates: list[Candidate] = []
-        ttft = self.profile.reads_ttft
+        profile = self.profiles.get(pool, self.profile)
+        ttft = profile.reads_ttft
         serving, pods = self.table.serving(pool)
         # With nobody fresh, those left are offered as stale: `decide` then goes by own requests alone.
         revived = frozenset(pod.id for pod in pods) if serving is not Serving.FRESH else frozenset[str]()
@@ -188,7 +193,7 @@ class LocalScheduler:
             self._own[pod.id] = pod.since_reading if pod.state in _FRESH else pod.in_flight
             self._tokens[pod.id] = pod.in_flight_tokens
         snapshot = FleetSnapshot(self.table.version, 0, self.place, tuple(candidates))
-        return prepare(snapshot, None, self.profile)
+        return prepare(snapshot, None, profile)
 
     def _candidate(self, pod: Pod, *, revived: bool, ttft: bool) -> Candidate:
         return Candidate(

@@ -76,7 +76,8 @@ class PoolSettings(Settings):
     """Pods that serve the same models."""
 
     name: Name
-    models: Annotated[tuple[Annotated[ModelSettings, BeforeValidator(_named)], ...], Field(min_length=1)]
+    models: tuple[Annotated[ModelSettings, BeforeValidator(_named)], ...] = ()
+    """At least one, unless the picker's `gateway` says what is served."""
     tier: Annotated[str, Field(max_length=64)] = ""
     engine: str = AUTO
     """What its pods run; `auto` tells it by their metrics, and a pod's own label goes before either."""

@@ -5,6 +5,7 @@ Which pods there are, where the picker listens, who speaks for the cluster. Pars
 """
 
 import enum
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -126,6 +127,8 @@ class PickerSettings(Settings):
     health: HealthDoor | None = None
     """gRPC health on a port of its own too; the gRPC door always answers it."""
     ext_proc: ExtProc = ExtProc()
+    gateway: Path | None = None
+    """File of an `InferenceGateway`, which then says the pools' models, `default_pool` and `objectives`."""
     default_pool: str | None = None
     """The pool that takes requests whose model no pool serves; without it they are 404."""
     objectives: dict[str, Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]] = Field(default_factory=dict)
@@ -147,6 +150,21 @@ class PickerSettings(Settings):
     """How long running requests may finish after SIGTERM."""
 
     @model_validator(mode="after")
+    def _one_says_what_is_served(self) -> Self:
+        for place, pool in enumerate(self.pools):
+            if self.gateway is None and not pool.models:
+                raise ValueError(f"pools.{place}.models: required unless gateway is given")
+            if self.gateway is not None and pool.models:
+                raise ValueError(
+                    f"pools.{place}.models: the gateway's document says them; only one of the two"
+                )
+        if self.gateway is not None:
+            for name in ("default_pool", "objectives"):
+                if getattr(self, name):
+                    raise ValueError(f"{name}: the gateway's document says it; only one of the two")
+        return self
+
+    @model_validator(mode="after")
     def _agree(self) -> Self:
         pods = [endpoint.id for pool in self.pools for endpoint in pool.endpoints]
         for what, found in (("pool", [pool.name for pool in self.pools]), ("endpoint id", pods)):
@@ -155,9 +173,9 @@ class PickerSettings(Settings):
                 raise ValueError(f"{what} {twice[0]!r} is declared twice")
         if sum(len(pool.models) for pool in self.pools) > MAX_REPORTED:
             raise ValueError(f"pools times models must not exceed {MAX_REPORTED}")
-        served = [name for pool in self.pools for name in pool.names]
-        if len(set(served)) != len(served):
-            raise ValueError("a model is served by more than one pool; one name must lead to one pool")
+        served = Counter(name for pool in self.pools for name in pool.names)
+        if served and (most := served.most_common(1)[0])[1] > 1:
+            raise ValueError(f"{most[0]!r} is served more than once; one name must lead to one pool")
         if self.default_pool is not None and self.default_pool not in [pool.name for pool in self.pools]:
             raise ValueError(f"default_pool {self.default_pool!r} is none of the pools")
         if self.lease is LeaseKind.FILE and self.lease_file is None:

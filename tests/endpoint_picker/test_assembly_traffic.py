@@ -13,9 +13,11 @@ from services.adapters.system.ids import SystemIds
 from services.adapters.system.tasks import TaskScope
 from services.core.pods.table import Pod, PodTable
 from services.core.prefix.blocks import Prompt
-from services.core.scheduling.profile import ENDPOINTS, Picker
+from services.core.scheduling.profile import ENDPOINTS, Picker, Weighted, endpoint_profile
+from services.core.scheduling.scorers.affinity import Session
+from services.core.scheduling.scorers.fit import HeaderLabel
 from services.core.units import Instant
-from services.endpoint_picker.assembly_traffic import PrefixParts, build_prefix, read_scheduling
+from services.endpoint_picker.assembly_traffic import PrefixParts, build_prefix, read_scheduling, spread_over
 from services.endpoint_picker.settings import PickerSettings
 from services.endpoint_picker.traffic_settings import Scheduling
 from services.wire.config.scheduling import DEFAULT, PickerConfig
@@ -117,6 +119,27 @@ def test_a_broken_file_is_refused_by_file_path_and_rule(
 async def test_nobody_who_reads_prefixes_needs_no_index(tasks: TaskScope) -> None:
     config = read_scheduling(Scheduling(strategy="random"))
     assert build_prefix(settings(), config, table(), SystemClock(), SystemIds(), tasks) is None
+
+
+def test_what_any_pools_profile_reads_is_read() -> None:
+    plain = read_scheduling(Scheduling(strategy="random"))
+    tiers = endpoint_profile(scorers=(Weighted(HeaderLabel("x-tier", "tier")),))
+    sticky = endpoint_profile(scorers=(Weighted(Session()),))
+    pools = ("chat", "code", "plain")
+    mixed = spread_over(pools, plain, {"chat": tiers, "code": sticky})
+    assert (mixed.headers, mixed.reads_sessions, mixed.config.prefix) == (
+        frozenset({"x-tier"}),
+        True,
+        None,
+    )
+    assert spread_over(pools, plain, {"code": ENDPOINTS}).config.prefix == DEFAULT.prefix
+    own = spread_over(pools, PRECISE, {"chat": plain.profile})
+    assert (own.headers, own.reads_sessions, own.config.prefix) == (frozenset(), False, PRECISE.prefix)
+
+
+def test_a_profile_that_no_pool_is_picked_by_reads_nothing() -> None:
+    plain = read_scheduling(Scheduling(strategy="random"))
+    assert spread_over(["chat"], PRECISE, {"chat": plain.profile}).config.prefix is None
 
 
 async def test_the_plain_index_has_no_listener_no_feed_and_no_tokenizer(tasks: TaskScope) -> None:

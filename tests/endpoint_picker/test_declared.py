@@ -45,3 +45,21 @@ def test_rewrites_of_all_sources_are_in_force() -> None:
     declared.take(0, NOTHING)
     assert isinstance(found := models.resolve(MODEL, "r"), ResolvedModel)
     assert found.target_model == MODEL
+
+
+def test_own_rewrites_are_in_force_from_the_start_and_stay() -> None:
+    models = LiveModels(POOLS)
+
+    def target() -> str:
+        found = models.resolve(MODEL, "r")
+        assert isinstance(found, ResolvedModel)
+        return found.target_model
+
+    own = Rewrite("own", "chat", 0, (RewriteRule((MODEL,), (Target(ModelName("m-own"), 1),)),))
+    declared = Declared({}, models, (own,))
+    assert target() == "m-own"
+    theirs = RewriteRule((MODEL,), (Target(ModelName("m-theirs"), 1),))
+    declared.take(0, PoolObjects({}, (Rewrite("theirs", "chat", 1, (theirs,)),)))
+    assert target() == "m-own"
+    declared.take(0, NOTHING)
+    assert target() == "m-own"

@@ -243,6 +243,27 @@ def test_only_pods_of_the_asked_pool_are_picked() -> None:
     assert unknown.reason is DropReason.NO_ENDPOINTS
 
 
+def test_a_pool_with_a_profile_of_its_own_is_picked_by_it() -> None:
+    table = PodTable(
+        [Pod(f"{pool}{n}", f"{pool}{n}:1", pool) for pool in ("one", "two") for n in range(3)], at(0)
+    )
+    for pod in list(table):
+        table.read(pod.id, IDLE, at(0))
+    pools = (PoolSpec("one", (MODEL,)), PoolSpec("two", (MODEL,)))
+    found = LocalScheduler(
+        table,
+        pools,
+        PLACE,
+        Counters(),
+        endpoint_profile(Picker.RANDOM),
+        {"two": endpoint_profile(Picker.ROUND_ROBIN)},
+    )
+    assert [picked(found, n, pool="two").pod.id for n in range(6)] == ["two0", "two1", "two2"] * 2
+    drawn = [picked(found, n, pool="one").pod.id for n in range(30)]
+    assert drawn != ["one0", "one1", "one2"] * 10
+    assert set(drawn) == {"one0", "one1", "one2"}
+
+
 @pytest.mark.parametrize("pods", [1, 7])
 def test_readiness_is_one_ready_endpoint(pods: int) -> None:
     assert scheduler(*[IDLE] * pods).ready

@@ -1,5 +1,6 @@
 """A picker's settings: what is read, what is refused, and in which words."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,6 +99,14 @@ def test_what_is_wrong_is_said_with_its_path(changes: dict[str, Any], words: str
     message = refused(**changes)
     assert message.startswith("picker.yaml: ")
     assert words in message
+
+
+def test_pools_leave_their_models_to_a_gateways_document() -> None:
+    bare = {"name": "chat", "endpoints": [A]}
+    settings = load(pools=[bare], gateway="gateway.yaml")
+    assert (settings.gateway, settings.pools[0].models) == (Path("gateway.yaml"), ())
+    assert "pools.0.models: required unless gateway is given" in refused(pools=[bare])
+    assert "pools.0.models: the gateway's document says them" in refused(gateway="gateway.yaml")
 
 
 def test_listening_beyond_loopback_is_explicit() -> None:

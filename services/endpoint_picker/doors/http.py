@@ -5,7 +5,7 @@ Checks the hop, picks, forwards byte for byte. What a request may do is `entry`,
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
@@ -63,7 +63,8 @@ class HttpDoor:
     """Answers requests; `handle`, `screen` and `refuse_malformed` are what an HTTP server calls.
 
     `black_hole` holds every answer, as if the cluster's network were gone; sockets stay open. `body_bytes_max`
-    bounds what a coded body may decode to; the server bounds what is sent.
+    bounds what a coded body may decode to; the server bounds what is sent. `pool_total_ms` bounds the exchanges with
+    the pods of some pools more narrowly than `timeouts`.
     """
 
     entry: Entry
@@ -74,6 +75,7 @@ class HttpDoor:
     clock: Clock
     timeouts: ExchangeTimeouts
     body_bytes_max: int = RequestLimits().body_bytes
+    pool_total_ms: Mapping[str, int] = field(default_factory=dict)
     _running: set[Forward] = field(default_factory=set)
     waiting: set["_Waiting"] = field(default_factory=set)
     _held: list[Callable[[], None]] = field(default_factory=list)
@@ -175,12 +177,14 @@ class HttpDoor:
         token = request.header(_HAND_OFF)
         return self.entry.authenticate(None if token is None else token.decode("latin-1"), now_ms)
 
-    def timeouts_until(self, deadline_ms: WallMs | None) -> ExchangeTimeouts:
-        """Return the timeouts of an exchange that begins now, whose answer nobody wants after `deadline_ms`."""
-        if deadline_ms is None:
-            return self.timeouts
-        left_ms = max(1, deadline_ms - self.clock.wall_ms())
-        return replace(self.timeouts, total_ms=min(self.timeouts.total_ms, left_ms))
+    def timeouts_until(self, deadline_ms: WallMs | None, pool: str) -> ExchangeTimeouts:
+        """Return the timeouts of an exchange with `pool` that begins now, unwanted after `deadline_ms`."""
+        total_ms = min(self.timeouts.total_ms, self.pool_total_ms.get(pool, self.timeouts.total_ms))
+        if deadline_ms is not None:
+            total_ms = min(total_ms, max(1, deadline_ms - self.clock.wall_ms()))
+        return (
+            self.timeouts if total_ms == self.timeouts.total_ms else replace(self.timeouts, total_ms=total_ms)
+        )
 
     def _list_models(self, request: Request, responder: Responder) -> None:
         try:
@@ -308,7 +312,7 @@ class _Waiting:
             pick,
             self._upstream(request, body),
             responder,
-            door.timeouts_until(request.intake.deadline_ms),
+            door.timeouts_until(request.intake.deadline_ms, pick.pod.pool),
             rewriter,
             sessions=door.life.sessions is not None,
         )
