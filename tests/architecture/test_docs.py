@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.cli.main import VERBS
+from services.endpoint_picker.gateway_file import served_by
 from services.endpoint_picker.settings import PickerSettings
 from services.global_router.settings import ProjectorSettings, RouterSettings
 from services.wire.config.documents import Source
@@ -38,6 +39,18 @@ def test_a_shown_file_is_valid(name: str, text: str) -> None:
         return
     documents = load([Source(name, text.encode())])
     assert [str(problem) for problem in documents.errors] == []
+
+
+def test_the_shown_gateway_runs_the_shown_picker(tmp_path: Path) -> None:
+    shown = dict(_BLOCK.findall((ROOT / "docs/gateway-api.md").read_text()))
+    file = tmp_path / "gateway.yaml"
+    file.write_text(shown[file.name])
+    settings = load_settings(PickerSettings, shown["endpoint-picker.yaml"], "endpoint-picker.yaml", {})
+    assert settings.gateway == Path(file.name)
+    found = served_by(settings.model_copy(update={"gateway": file}))
+    assert [pool.name for pool in found.settings.pools] == list(found.profiles) == ["llama", "qwen"]
+    assert found.settings.default_pool == "llama"
+    assert [rewrite.name for rewrite in found.rewrites] == ["sql-canary"]
 
 
 def test_the_documentation_shows_every_kind_of_file() -> None:
