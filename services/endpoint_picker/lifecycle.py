@@ -218,6 +218,10 @@ class Lifecycle:
         if inference.model != resolved.base_model:
             inference = replace(inference, model=resolved.base_model)
         signals = self._signals(request, resolved, now)
+        told = request.told
+        if told is not None and told.span is not None:
+            among = intake.among if intake.among is not None else self.scheduler.table.in_pool(resolved.pool)
+            told.scheduling(len(among))
         picked = self.scheduler.pick(
             inference,
             now,
@@ -237,8 +241,8 @@ class Lifecycle:
             self._refuse(request, Dropped(DropReason.CACHE_MISS, "No endpoint holds a part of this prompt."))
             return
         self._placed(request, picked.pod, now)
-        if request.told is not None:
-            request.told.picked(now, picked)
+        if told is not None:
+            told.picked(now, picked)
         renamed = resolved.target_model != resolved.client_model
         body = with_model(intake.body, resolved.target_model) if renamed and intake.body else intake.body
         request.answer.picked(request, picked, body)

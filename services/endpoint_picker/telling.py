@@ -36,9 +36,13 @@ _FAILED = {
 }
 
 
+ENDPOINTS_TOLD = 5
+"""Endpoints that a span names, the best first: as many as other pickers name."""
+
+
 @dataclass(slots=True, eq=False)
 class Told:
-    """What is told of one request."""
+    """What is told of one request. Only a sampled one has a `span`, and inside it those of the steps it is at."""
 
     telling: "Telling"
     row: Row
@@ -47,15 +51,26 @@ class Told:
     streaming: bool
     started_at: Instant
     span: Span | None = None
+    orchestration: Span | None = None
+    profile: Span | None = None
     first_byte_at: Instant | None = None
+
+    def scheduling(self, candidates: int) -> None:
+        """A sampled request is about to get its pod, one of `candidates`."""
+        if self.orchestration is not None:
+            told = {"llm_d.epp.filter.candidate_endpoints": candidates}
+            self.profile = self.orchestration.child("run_scheduler_profile", told)
 
     def picked(self, now: Instant, pick: Pick) -> None:
         """The request has its pod."""
         metrics = self.telling.metrics
         metrics.attempted(self.target, pick.pod.address)
         metrics.processing_seconds.observe((now - self.started_at) / NS_PER_S)
+        if self.profile is not None:
+            best = (pick.pod, *pick.fallbacks[: ENDPOINTS_TOLD - 1])
+            self.profile.note({"llm_d.epp.picker.top_endpoints": tuple([pod.address for pod in best])})
         if self.span is not None:
-            self.span.note({"llm_d.epp.picker.top_endpoints": (pick.pod.address,)})
+            self._leave_steps("")
 
     def first_byte(self, now: Instant) -> None:
         """The answer has begun."""
@@ -82,7 +97,14 @@ class Told:
             self.row.errors[error] += 1
         self.telling.metrics.running[self.model] -= 1
         if self.span is not None:
+            self._leave_steps(error)
             self.span.end(error)
+
+    def _leave_steps(self, error: str) -> None:
+        for step in (self.profile, self.orchestration):
+            if step is not None:
+                step.end(error)
+        self.profile = self.orchestration = None
 
 
 @dataclass(slots=True, eq=False)
@@ -117,4 +139,7 @@ class Telling:
                     "request_prio": inference.priority,
                 },
             )
-        return Told(self, row, model, resolved.target_model, inference.stream, now, span)
+        told = Told(self, row, model, resolved.target_model, inference.stream, now, span)
+        if span is not None:
+            told.orchestration = span.child("gateway.request_orchestration")
+        return told

@@ -1,6 +1,9 @@
 """One request's numbers and span: counted when it begins, once when it ends, whatever its end."""
 
+from collections.abc import Callable
+
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from services.adapters.telemetry.tracing import Tracing
@@ -27,8 +30,9 @@ RESOLVED = ResolvedModel("chat", MODEL, TARGET, MODEL, rewrite_name="canary")
 AT = [Instant(seconds(number)) for number in range(10)]
 
 
-def pick() -> Pick:
-    return Pick(REQUEST, Pod("a", "10.0.0.1:8000", "chat"), (), Explanation(RequestId("r"), 0, 0, ()))
+def pick(pods: int = 1) -> Pick:
+    first, *fallbacks = [Pod(f"p{number}", f"10.0.0.{number}:8000", "chat") for number in range(1, pods + 1)]
+    return Pick(REQUEST, first, tuple(fallbacks), Explanation(RequestId("r"), 0, 0, ()))
 
 
 def begun(tracing: Tracing | None = None) -> tuple[Telling, Told]:
@@ -68,7 +72,11 @@ def test_an_answer_is_measured_from_the_intake() -> None:
     made = row(telling)
     assert telling.counters.outcomes == {"succeeded": 1}
     assert telling.metrics.processing_seconds.total == 1.0
-    assert (made.shapes.seconds.total, made.shapes.ttft["true"].total, made.shapes.tpot.total) == (6.0, 2.0, 1.0)
+    assert (made.shapes.seconds.total, made.shapes.ttft["true"].total, made.shapes.tpot.total) == (
+        6.0,
+        2.0,
+        1.0,
+    )
     assert (
         made.shapes.input_tokens.total,
         made.shapes.output_tokens.total,
@@ -121,22 +129,62 @@ def test_a_request_without_a_pod_is_an_attempt_that_failed(reason: DropReason, e
     assert {value.value for value in failed} == {1}
 
 
-def test_a_span_tells_of_model_priority_and_pod_and_of_no_prompt() -> None:
+def traced(steps: Callable[[Told], None]) -> dict[str, ReadableSpan]:
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter, "test", ratio=1.0)
-    _, told = begun(tracing)
-    told.picked(AT[2], pick())
-    told.ended(AT[3], Outcome.BROKEN_OFF, NO_USAGE, None)
+    steps(begun(tracing)[1])
     tracing.close()
-    (span,) = exporter.get_finished_spans()
-    assert (span.name, span.status.description) == ("gateway.request", "Internal")
-    assert dict(span.attributes or {}) == {
+    spans = exporter.get_finished_spans()
+    assert len({span.name for span in spans}) == len(spans)
+    return {span.name: span for span in spans}
+
+
+def test_spans_tell_of_model_priority_and_pods_and_of_no_prompt() -> None:
+    def steps(told: Told) -> None:
+        told.scheduling(9)
+        told.picked(AT[2], pick(7))
+        told.ended(AT[3], Outcome.BROKEN_OFF, NO_USAGE, None)
+
+    spans = traced(steps)
+    assert list(spans) == ["run_scheduler_profile", "gateway.request_orchestration", "gateway.request"]
+    profile, orchestration, request = spans.values()
+    assert [span.status.description for span in spans.values()] == [None, None, "Internal"]
+    assert request.parent is None
+    assert request.context is not None
+    assert orchestration.context is not None
+    assert orchestration.parent is not None
+    assert profile.parent is not None
+    assert orchestration.parent.span_id == request.context.span_id
+    assert profile.parent.span_id == orchestration.context.span_id
+    assert dict(request.attributes or {}) == {
         "gen_ai.request.model": "m",
         "gen_ai.request.id": "r",
         "target_model": "m-2",
         "request_prio": 3,
-        "llm_d.epp.picker.top_endpoints": ("10.0.0.1:8000",),
     }
+    assert dict(orchestration.attributes or {}) == {}
+    assert dict(profile.attributes or {}) == {
+        "llm_d.epp.filter.candidate_endpoints": 9,
+        "llm_d.epp.picker.top_endpoints": tuple(f"10.0.0.{number}:8000" for number in range(1, 6)),
+    }
+
+
+def test_a_request_that_gets_no_pod_fails_in_every_span_it_is_in() -> None:
+    def steps(told: Told) -> None:
+        told.scheduling(0)
+        told.dropped(AT[2], DropReason.NO_ENDPOINTS)
+
+    assert {name: span.status.description for name, span in traced(steps).items()} == {
+        "run_scheduler_profile": "ServiceUnavailable",
+        "gateway.request_orchestration": "ServiceUnavailable",
+        "gateway.request": "ServiceUnavailable",
+    }
+
+
+def test_a_request_whose_caller_left_while_it_waited_was_never_scheduled() -> None:
+    spans = traced(lambda told: told.ended(AT[3], Outcome.CANCELLED, NO_USAGE, None))
+    assert list(spans) == ["gateway.request_orchestration", "gateway.request"]
+    assert all(span.status.description is None for span in spans.values())
 
 
 def test_a_request_that_is_not_sampled_has_no_span() -> None:
@@ -144,6 +192,7 @@ def test_a_request_that_is_not_sampled_has_no_span() -> None:
     tracing = Tracing(exporter, "test", ratio=0.0)
     _, told = begun(tracing)
     assert told.span is None
+    told.scheduling(3)
     told.dropped(AT[2], DropReason.QUEUE_FULL)
     tracing.close()
     assert exporter.get_finished_spans() == ()

@@ -36,6 +36,7 @@ from services.wire.ext_proc.events import (
     Served,
 )
 from services.wire.ext_proc.messages import decode, encode
+from services.wire.ext_proc.metadata import TRACE_PARENT
 from services.wire.ext_proc.session import Session
 from services.wire.hand_off import HandOff
 from services.wire.model_headers import model_headers
@@ -213,13 +214,16 @@ class Stream:
     def picked(self, request: Running, pick: Pick, body: bytes) -> None:
         """The request has its pod."""
         self.running = request
-        resolved = request.resolved
+        resolved, told = request.resolved, request.told
+        headers = () if resolved is None else model_headers(resolved)
+        if told is not None and told.span is not None:
+            headers = (*headers, (TRACE_PARENT, told.span.traceparent.encode()))
         changed = body is not self._asked
         self._answer = Decision(
             (pick.pod.address, *[pod.address for pod in pick.fallbacks]),
             body if changed else None,
             None if resolved is None or not changed else (resolved.target_model, resolved.client_model),
-            () if resolved is None else model_headers(resolved),
+            headers,
         )
         self._wake()
 
