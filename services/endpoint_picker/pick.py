@@ -4,7 +4,7 @@
 each pick until it ends. Doors call it; it opens no socket and takes time as an argument.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from services.core.fleet import Candidate, FleetSnapshot, HealthState, LoadReport, PodState
@@ -91,7 +91,7 @@ class LocalScheduler:
         """Return a pick, counted as in flight until `complete`, or why there is none.
 
         Only pods of `pool` are looked at; `request.model` is for the words of a refusal. `among` are ids of the
-        only pods that the caller can reach (None: all; see `at_addresses`), `tried` those that the request
+        only pods that the caller can reach (None: all), `tried` those that the request
         already failed on. `verbose` explains every candidate.
         """
         choose = explain if verbose else decide
@@ -120,15 +120,6 @@ class LocalScheduler:
         self.counters.picks += 1
         fallbacks = tuple([table[name] for name in decision.fallbacks])
         return Pick(request, pod, fallbacks, decision.explanation, tokens)
-
-    def at_addresses(self, addresses: Iterable[str]) -> frozenset[str]:
-        """Return the ids of the pods at `addresses`, each `host:port`, or `host` for every port of it."""
-        wanted = frozenset(addresses)
-        return frozenset(
-            pod.id
-            for pod in self.table
-            if pod.address in wanted or pod.address.rpartition(":")[0].strip("[]") in wanted
-        )
 
     def move(self, pick: Pick, pod: Pod) -> None:
         """The request goes to a fallback instead."""

@@ -311,20 +311,13 @@ def test_signals_reach_the_scorers() -> None:
     assert decided(found, signals=Signals({"p2": 8}, total_blocks=8, block_tokens=64)).pod.id == "p2"
 
 
-def test_only_pods_at_the_subsets_addresses_are_picked() -> None:
+def test_only_pods_among_those_allowed_are_picked() -> None:
     found = scheduler(IDLE, IDLE, IDLE)
-    assert found.at_addresses(["h1:1", "h2", "h0:9"]) == {"p1", "p2"}
-    pick = decided(found, among=found.at_addresses(["h1:1"]))
+    pick = decided(found, among=frozenset({"p1"}))
     assert (pick.pod.id, pick.fallbacks) == ("p1", ())
-    empty = found.pick(request(), SOON, pool="pool", among=found.at_addresses([]))
+    empty = found.pick(request(), SOON, pool="pool", among=frozenset())
     assert isinstance(empty, Rejected)
     assert empty.reason is DropReason.NO_ENDPOINTS
-
-
-def test_an_address_in_brackets_is_one_host() -> None:
-    table = PodTable([Pod("six", "[::1]:80", "pool")], at(0))
-    found = LocalScheduler(table, (PoolSpec("pool", (MODEL,)),), PLACE, Counters())
-    assert found.at_addresses(["::1"]) == found.at_addresses(["[::1]:80"]) == {"six"}
 
 
 def with_profile(profile: SchedulingProfile, *readings: EngineReading | None) -> LocalScheduler:

@@ -48,7 +48,6 @@ class UtilizationDetector:
 
     queue_depth: float = QUEUE_FULL
     kv_use: float = KV_FULL
-    headroom: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse thresholds that say saturated of an idle pod."""
@@ -56,7 +55,6 @@ class UtilizationDetector:
             raise ValueError(
                 "utilization-detector: needs queueDepthThreshold > 0, 0 < kvCacheUtilThreshold <= 1"
             )
-        _check_headroom("utilization-detector", self.headroom)
 
     def of_pod(self, pod: PodLoad) -> float | None:
         """Return one pod's saturation, not clamped; None when nothing says anything."""
@@ -97,7 +95,6 @@ class ConcurrencyDetector:
     mode: ConcurrencyMode = ConcurrencyMode.REQUESTS
     max_concurrency: int = 100
     max_token_concurrency: int = 1_000_000
-    headroom: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse maxima that say saturated of an idle pod."""
@@ -105,7 +102,6 @@ class ConcurrencyDetector:
             raise ValueError(
                 "concurrency-detector: maxConcurrency and maxTokenConcurrency must be at least 1"
             )
-        _check_headroom("concurrency-detector", self.headroom)
 
     def of_pod(self, pod: PodLoad) -> float | None:
         """Return one pod's saturation, not clamped."""
@@ -125,11 +121,6 @@ class ConcurrencyDetector:
 SaturationDetector = UtilizationDetector | ConcurrencyDetector
 
 
-def _check_headroom(name: str, headroom: float) -> None:
-    if headroom < 0:
-        raise ValueError(f"{name}: headroom must not be negative")
-
-
 def known_shares(detector: SaturationDetector, pods: Iterable[PodLoad]) -> list[float]:
     """Return the saturation of each pod of which something is known."""
     return [share for pod in pods if (share := detector.of_pod(pod)) is not None]
@@ -141,10 +132,3 @@ def pool_saturation(shares: Sequence[float]) -> float:
     The caller tells an empty pool apart: it is not saturated, it has nobody to serve.
     """
     return sum(shares) / len(shares) if shares else 0.0
-
-
-def unsaturated(detector: SaturationDetector, pods: Sequence[PodLoad]) -> Sequence[PodLoad]:
-    """Return the pods at or under 1 + headroom, or all of them when none is: a filter never empties a pool."""
-    limit = 1 + detector.headroom
-    kept = [pod for pod in pods if (detector.of_pod(pod) or 0.0) <= limit]
-    return kept or pods

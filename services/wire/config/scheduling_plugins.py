@@ -252,24 +252,28 @@ def picking(picker: Picker) -> type[Parameters]:
     return _Picking
 
 
+NoHeadroom = Annotated[float, Field(ge=0, le=0)]
+"""A detector filters no pods here: the field's headroom is the `utilization-filter`'s."""
+
+
 class _UtilizationDetector(Parameters):
     queue_depth_threshold: Positive = 5
     kv_cache_util_threshold: Positive = 0.8
-    headroom: Annotated[float, Field(ge=0)] = 0.0
+    headroom: NoHeadroom = 0.0
 
     def build(self) -> object:
-        return UtilizationDetector(self.queue_depth_threshold, self.kv_cache_util_threshold, self.headroom)
+        return UtilizationDetector(self.queue_depth_threshold, self.kv_cache_util_threshold)
 
 
 class _ConcurrencyDetector(Parameters):
     mode: Literal["requests", "tokens", "hybrid"] = "requests"
     max_concurrency: PositiveInt = 100
     max_token_concurrency: PositiveInt = 1_000_000
-    headroom: Annotated[float, Field(ge=0)] = 0.0
+    headroom: NoHeadroom = 0.0
 
     def build(self) -> object:
         return ConcurrencyDetector(
-            ConcurrencyMode(self.mode), self.max_concurrency, self.max_token_concurrency, self.headroom
+            ConcurrencyMode(self.mode), self.max_concurrency, self.max_token_concurrency
         )
 
 

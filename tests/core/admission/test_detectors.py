@@ -12,7 +12,6 @@ from services.core.admission.detectors import (
     UtilizationDetector,
     known_shares,
     pool_saturation,
-    unsaturated,
 )
 
 BY_USE = UtilizationDetector()
@@ -91,23 +90,14 @@ def test_what_one_more_request_can_add_at_most() -> None:
     assert by_tokens.steps([]) == pytest.approx((0.0, 0.001))
 
 
-def test_a_filter_drops_the_saturated_and_never_empties_a_pool() -> None:
-    full, over, idle, silent = (pod("a", waiting=5), pod("b", waiting=6), pod("c", waiting=0), pod("d"))
-    assert unsaturated(BY_USE, [full, over, idle, silent]) == [full, idle, silent]
-    assert unsaturated(UtilizationDetector(headroom=0.2), [over]) == [over]
-    assert unsaturated(BY_USE, [over]) == [over]
-
-
 @pytest.mark.parametrize(
     "make",
     [
         lambda: UtilizationDetector(queue_depth=0),
         lambda: UtilizationDetector(kv_use=0),
         lambda: UtilizationDetector(kv_use=1.1),
-        lambda: UtilizationDetector(headroom=-1),
         lambda: ConcurrencyDetector(max_concurrency=0),
         lambda: ConcurrencyDetector(max_token_concurrency=0),
-        lambda: ConcurrencyDetector(headroom=-1),
     ],
 )
 def test_thresholds_that_call_an_idle_pod_saturated_are_refused(make: Any) -> None:

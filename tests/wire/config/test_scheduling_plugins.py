@@ -78,8 +78,8 @@ CASES: list[tuple[str, dict[str, Any], object]] = [
     ("round-robin-picker", {"maxNumOfEndpoints": 2}, Picking(Picker.ROUND_ROBIN, 2)),
     (
         "utilization-detector",
-        {"queueDepthThreshold": 7.0, "kvCacheUtilThreshold": 0.5, "headroom": 0.1},
-        UtilizationDetector(7.0, 0.5, 0.1),
+        {"queueDepthThreshold": 7.0, "kvCacheUtilThreshold": 0.5, "headroom": 0.0},
+        UtilizationDetector(7.0, 0.5),
     ),
     (
         "concurrency-detector",
@@ -133,6 +133,8 @@ def test_our_own_spelling_is_the_scorers_name(name: str) -> None:
     [
         ("endpoint-attribute-scorer", {"attribute": "w", "min": 1.0}, "min and max are given together"),
         ("label-selector-filter", {}, "must require something"),
+        ("utilization-detector", {"headroom": 0.1}, "less than or equal to 0"),
+        ("concurrency-detector", {"headroom": 0.1}, "less than or equal to 0"),
         ("priority-holdback-policy", {"minCeiling": 2.0}, "needs 0 < minCeiling <= maxCeiling"),
     ],
 )
