@@ -234,4 +234,9 @@ class FlowControl:
 
     def _wake(self) -> None:
         self._timer = None
-        self.tick(self.clock.now())
+        now = self.clock.now()
+        try:
+            self.tick(now)
+        finally:
+            # Whatever went wrong with one request, the others still have their deadlines.
+            self._arm(now)

@@ -121,6 +121,19 @@ class LocalScheduler:
         fallbacks = tuple([table[name] for name in decision.fallbacks])
         return Pick(request, pod, fallbacks, decision.explanation, tokens)
 
+    def scores(self, pick: Pick) -> tuple[tuple[str, float], ...]:
+        """Return (address, weighted sum) of each pod that an explained pick compared; empty for any other."""
+        profile = self.profiles.get(pick.pod.pool, self.profile)
+        weights = {weighted.name: weighted.weight for weighted in profile.scorers}
+        return tuple(
+            (
+                self.table[verdict.candidate].address,
+                sum(weights[name] * score for name, score in verdict.scores),
+            )
+            for verdict in pick.explanation.verdicts
+            if verdict.scores and verdict.candidate in self.table
+        )
+
     def move(self, pick: Pick, pod: Pod) -> None:
         """The request goes to a fallback instead."""
         self._count(pick.pod, -1, -pick.tokens)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import grpc
 
@@ -145,7 +145,8 @@ class ProcessorService:
         """Return what the life cycle takes in. Raises what `Reception.read` and `enter` raise."""
         hand_off = self.enter(ask.headers)
         among = None if ask.subset is None else self._among(ask.subset)
-        return self.reception.read(hand_off, body, lookup(ask.headers), among)
+        intake = self.reception.read(hand_off, body, lookup(ask.headers), among)
+        return replace(intake, explain=True) if self.rules.scores else intake
 
     def anywhere(self, ask: Ask) -> Decision:
         """Return endpoints for a request that names no model, in turn. Raises `EntryRefusedError`."""

@@ -224,6 +224,7 @@ class Stream:
             body if changed else None,
             None if resolved is None or not changed else (resolved.target_model, resolved.client_model),
             headers,
+            self.service.life.scheduler.scores(pick),
         )
         self._wake()
 

@@ -104,6 +104,20 @@ async def test_subsetting_no_pods_match(subset: Any) -> None:
         assert answer.headers["x-llm-d-request-dropped-reason"] == "rejected-no-endpoints"
 
 
+async def test_endpoint_scores_metadata() -> None:
+    """Each endpoint that was compared and its weighted sum, the destination's the highest."""
+    async with asked(3, ext_proc={"scores": True}) as (cluster, plane):
+        answer = await plane.ask(BODY)
+        scores = answer.metadata["x-gateway-destination-endpoint-scores"]
+        assert set(scores) == {pod.address for pod in cluster.pods}
+        assert scores[answer.destination] == max(scores.values()) > 0
+
+
+async def test_endpoint_scores_metadata_off_by_default() -> None:
+    async with asked() as (_, plane):
+        assert set((await plane.ask(BODY)).metadata) == {"x-gateway-destination-endpoint"}
+
+
 async def test_model_not_in_objectives() -> None:
     """An objective nobody declared is priority 0, and no reason to refuse."""
     async with asked() as (_, plane):
